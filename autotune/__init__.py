@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autotune import integrations, storage
-    from autotune.api import Config, load, micro_batches
+    from autotune.api import Config, load, micro_batches, step
     from autotune.model.search_result import SearchResult
     from autotune.study.public import resume, search
 
@@ -27,6 +27,7 @@ __all__ = [
     "micro_batches",
     "resume",
     "search",
+    "step",
     "storage",
 ]
 

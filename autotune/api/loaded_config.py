@@ -207,6 +207,60 @@ class Config:
         names = tuple(name for name in ARGUMENTS if name in self._applied)
         self._in_force.update({name: getattr(self._settings, name) for name in names})
         return arguments_of(self._settings, names)
+    def prepare_keras(self) -> None:
+        """Sets Keras' dtype policy and the engine's threads as tuned; call before the model is built.
+
+        The engine itself is chosen before the import of Keras, by the variable KERAS_BACKEND.
+        """
+        self._claim(Group.PRECISION, Group.THREADS)
+        for setting in self._of_keras("at_import"):
+            value = getattr(self._settings, setting.name)
+            setting.keras.at_import(value)
+            self._in_force[setting.name] = text_of(value)
+
+    def compile_kwargs(self, optimizer: Any) -> dict[str, Any]:
+        """Keyword arguments of `keras.Model.compile`: the optimizer, accumulating as tuned, and how a step is compiled.
+
+        Args:
+            optimizer: A Keras optimizer, or its name.
+        """
+        self._claim(Group.KERNELS, Group.BATCH)
+        return self._keras_arguments("at_compile", {"optimizer": optimizer})
+
+    def fit_kwargs(self, x: Any, **arguments: Any) -> dict[str, Any]:
+        """Keyword arguments of `keras.Model.fit`: the data with its options, and the micro-batch of arrays.
+
+        A tuned micro-batch needs `compile_kwargs`, whose optimizer accumulates micro-batches to the effective batch.
+
+        Args:
+            x: The training data, as for `fit`.
+            arguments: Further arguments of `fit` that the settings may change, such as `steps_per_epoch`.
+        """
+        self._claim(Group.DATA, Group.BATCH)
+        is_array = not hasattr(x, "element_spec") and not hasattr(x, "max_queue_size")
+        given = self._keras_arguments("at_fit", {"x": x, **arguments})
+        if not is_array:
+            given.pop("batch_size", None)
+        return given
+
+    def _keras_arguments(self, seam: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        for setting in self._of_keras(seam):
+            value = getattr(self._settings, setting.name)
+            if value is not None:
+                getattr(setting.keras, seam)(value, arguments)
+                self._in_force[setting.name] = text_of(value)
+        return arguments
+
+    def _of_keras(self, seam: str) -> list[Any]:
+        """Settings to put in force at a seam of Keras."""
+        inert = self._settings.inert
+        return [
+            setting
+            for setting in SETTINGS
+            if getattr(setting.keras, seam, None) is not None
+            and setting.name in self._applied
+            and setting.name not in inert
+        ]
 
     def optimizer(self, optimizer: Stepper) -> Stepper:
         """The same optimizer, in the tuned form; call before the first step.

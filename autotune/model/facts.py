@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autotune.model.checks import check_figures
+from autotune.model.keras_facts import KerasFacts
 from autotune.model.storage_traps import StorageTrap
 from autotune.settings import Group
 
@@ -253,6 +254,8 @@ class ScriptFacts:
     """Memory of the parameters on one rank."""
     gradient_bytes: int | None = None
     """Memory of the gradients on one rank, at the end of a step."""
+    keras: KerasFacts | None = None
+    """None for a script that trains by torch's own optimizers."""
     escaped: tuple[str, ...] = ()
     """User files changed or removed during the probe in spite of the protection."""
     notes: tuple[str, ...] = ()
@@ -267,6 +270,13 @@ class ScriptFacts:
     wraps the model. `pinned_process`: a library has taken cores from the
     training process. `varying_inputs`: the model's inputs differ in shape. `kept_outputs`: outputs of the
     model live longer than a step."""
+
+    @property
+    def framework(self) -> str:
+        """What trains: `torch`, `keras`, or `loop` for a loop of the script's own with `autotune.step`."""
+        if self.keras is None:
+            return "torch"
+        return "keras" if self.keras.version else "loop"
 
 
 def samples_unit(facts: ScriptFacts | None, samples_per_step: float | None) -> str:

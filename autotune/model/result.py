@@ -145,6 +145,8 @@ class RankResult:
     """True after an error in an epoch extended past its end: the script may depend on the epoch's length."""
     empty_loaders: tuple[str, ...] = ()
     """`file:line` of each iterated loader without a batch."""
+    untrained: str = ""
+    """What trains in a way that cannot be counted, and the line to add; empty when nothing of the kind was seen."""
     notes: tuple[str, ...] = ()
     """Read from records of earlier versions, which stored the two fields above as codes; always empty now."""
 

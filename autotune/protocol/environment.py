@@ -15,6 +15,8 @@ STARTED_AT = "AUTOTUNE_STARTED_AT"
 """Moment of the tuner's request, in seconds of `time.monotonic`."""
 SEED = "AUTOTUNE_SEED"
 """Seed of the generators of random, numpy and torch; a decimal number."""
+KERAS_BACKEND = "AUTOTUNE_KERAS_BACKEND"
+"""The engine below Keras of a trial (`autotune.settings.keras_backend`); a script may set Keras' own variable."""
 REDIRECT = "AUTOTUNE_REDIRECT"
 """Plan of `autotune.sandbox.redirect` as JSON; set where the system permits no overlay mounts."""
 SERVER = "AUTOTUNE_SERVER"
@@ -51,9 +53,18 @@ NATIVE_CACHES = ("CUDA_CACHE_PATH", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR")
 BY_CALL = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables with an equivalent call in the library. Trials that differ here can share a fork server, because
 `autotune.trial.start.forked_environment` makes the call."""
+KERAS_VARIABLE = "KERAS_BACKEND"
+"""Keras' own variable, read at the import of Keras."""
 FORKABLE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 """Defaults for processes that trials are forked from. Otherwise the first question for a device, which many libraries
 ask at import, starts the driver, and no fork can use a driver started earlier. The probe's answers serve the script's
 own questions (`autotune.trial.start.known_devices`)."""
 PER_TRIAL = (TRIAL, STARTED_AT, TMPDIR, PYTHONPATH)
 """Variables with another value in each trial of a fork server."""
+
+
+def with_engine(variables: dict[str, str]) -> dict[str, str]:
+    """The variables of settings, with Keras' engine in a variable of ours too: the script may set Keras' own itself."""
+    if KERAS_VARIABLE not in variables:
+        return variables
+    return {**variables, KERAS_BACKEND: variables[KERAS_VARIABLE]}

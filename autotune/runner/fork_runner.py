@@ -294,6 +294,8 @@ def why_cold(job: TrialJob, facts: ScriptFacts) -> str:
         return f"the interpreter is started with {unknown[0]}"
     if not python.words or (python.words[0] == "-m" and len(python.words) < 2):
         return "the command names no script"
+    if facts.keras is not None:
+        return f"{facts.keras.engine} starts threads at its import, which no fork takes along"
     if facts.early_environment:
         return f"the script sets {facts.early_environment[0]} before it imports torch"
     if facts.imported_after_freeze:

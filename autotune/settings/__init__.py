@@ -16,7 +16,7 @@ from autotune.settings.registry import (
     own_lines,
     variables_of,
 )
-from autotune.settings.setting import Group, Setting, Value
+from autotune.settings.setting import Group, KerasSeams, Setting, Value
 
 __all__ = [
     "BOOLEAN_FIELDS",
@@ -30,6 +30,7 @@ __all__ = [
     "LOADER_FIELDS",
     "SETTINGS",
     "Group",
+    "KerasSeams",
     "OmpWaitPolicy",
     "Precision",
     "Setting",

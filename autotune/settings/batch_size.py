@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings.setting import Arguments, Features, Group, Memory, OwnLine, Setting
+from autotune.settings.setting import Arguments, Features, Group, KerasSeams, Memory, OwnLine, Setting
 
 if TYPE_CHECKING:
     from autotune.settings.cases import ScriptCase
     from autotune.settings.data_type import Settings
 
+USUAL_OF_KERAS = 32
+"""Batch size of `fit` without an argument."""
 USUAL_MICRO_BATCH = 16
 """Around this size a micro-step's own cost and the cost of its samples are usually alike."""
 
@@ -30,9 +32,22 @@ def why_no_single_step(case: ScriptCase) -> str:
     return ""
 
 
+def _why_no_split_in_keras(keras: Any) -> str:
+    """Why Keras cannot divide the batch; empty when it can."""
+    if keras.own_train_step:
+        return "the model has a train_step of its own"
+    if keras.accumulates > 1:
+        return f"the script accumulates by itself, {keras.accumulates} micro-batches per step"
+    if keras.data != "arrays":
+        return f"the batches come from the script's own data ({keras.data}), not from fit's batch_size"
+    return "a callback of the script's own acts after every batch" if keras.has_batch_callbacks else ""
+
+
 def why_no_split(case: ScriptCase) -> str:
     """Why the batch cannot be divided into micro-batches soundly; empty when possible."""
     facts, loader = case.facts, case.facts.loader
+    if facts.keras is not None and (reason := _why_no_split_in_keras(facts.keras)):
+        return reason
     if facts.num_batch_norms and not case.splits_batch_norm:
         return (
             f"the model has {facts.num_batch_norms} BatchNorm layers, whose statistics change with the micro-batch "
@@ -85,6 +100,19 @@ def _read_of_loader(loader: Any) -> int | None:
     return size if isinstance(size, int) and size > 0 else None
 
 
+def _at_fit(value: Any, fit: dict[str, Any]) -> None:
+    """Divides the batch of `fit`; an epoch of a fixed number of batches gets as many more."""
+    before = fit.get("batch_size") or USUAL_OF_KERAS
+    if fit.get("steps_per_epoch"):
+        fit["steps_per_epoch"] = fit["steps_per_epoch"] * before // value
+    fit["batch_size"] = value
+
+
+def _read_of_fit(_: Any, fit: Mapping[str, Any]) -> int | None:
+    size = fit.get("batch_size")
+    return size if isinstance(size, int) else None
+
+
 def _as(name: str) -> Callable[[Settings, bool], dict[str, Any]]:
     """The argument of a framework; none while the batch is unknown."""
     return lambda own, _: {} if own.batch_size is None else {name: own.batch_size}
@@ -98,7 +126,8 @@ SETTING = Setting(
     name="batch_size",
     group=Group.BATCH,
     default=None,
-    takes_effect="loader and loss; the product with `grad_accum_steps` is held fixed",
+    frameworks_of_scripts=("torch", "keras"),
+    takes_effect="loader and loss; in Keras scripts `fit`; the product with `grad_accum_steps` is held fixed",
     left_alone=(
         "BatchNorm (unless `--allow-batchnorm-accumulation`), several optimizers, closures, own accumulation, a loss "
         "that is neither mean nor sum"
@@ -116,6 +145,7 @@ SETTING = Setting(
         of_trainer="per_device_train_batch_size",
     ),
     read_of_loader=_read_of_loader,
+    keras=KerasSeams(at_fit=_at_fit, read=_read_of_fit),
     frameworks={
         "hf": _as("per_device_train_batch_size"),
         "lightning": _of_loader,

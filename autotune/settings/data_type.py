@@ -12,6 +12,8 @@ from typing import Any, Self
 from autotune.errors import SearchSpaceError
 from autotune.settings.bucket_mb import DEFAULT_BUCKET_MB
 from autotune.settings.compile_mode import CompileMode
+from autotune.settings.jit_compile import JitCompile
+from autotune.settings.keras_backend import KerasBackend
 from autotune.settings.matmul_precision import MatmulPrecision
 from autotune.settings.multiprocessing_context import StartMethod
 from autotune.settings.omp_wait_policy import OmpWaitPolicy
@@ -94,6 +96,26 @@ class Settings:
     """Threads of an operation in the training process."""
     omp_wait_policy: OmpWaitPolicy = OmpWaitPolicy.DEFAULT
     """Behaviour of idle threads."""
+    keras_backend: KerasBackend = KerasBackend.NONE
+    """Engine below Keras; `none` for a script of torch."""
+    jit_compile: JitCompile = JitCompile.AUTO
+    """Whether a Keras model's step is compiled."""
+    steps_per_execution: int = 1
+    """Batches of one call of a Keras model's step."""
+    engine_threads: int = 0
+    """Threads of an operation of Keras' engine; 0 = the engine's choice."""
+    tf_data_threads: int = 0
+    """Private threads of a tf.data dataset; 0 = the pool of the process."""
+    tf_data_deterministic: bool = True
+    """A tf.data dataset keeps the order of its elements."""
+    tf_data_prefetch: bool = False
+    """A tf.data dataset ends in a prefetch of its own choice of size."""
+    dataset_workers: int = 1
+    """Workers of a PyDataset; 1 = the training process loads."""
+    dataset_multiprocessing: bool = False
+    """Workers of a PyDataset are processes; inert with a single worker."""
+    dataset_queue: int = 10
+    """Batches ready of a PyDataset; inert with a single worker."""
     knobs: tuple[tuple[str, str], ...] = ()
     """The user's own knobs as (name, value), sorted by name."""
 

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from autotune.settings.batch_size import why_no_split
-from autotune.settings.setting import Arguments, Features, Group, OwnLine, Setting
+from autotune.settings.setting import Arguments, Features, Group, KerasSeams, OwnLine, Setting
+
+
+def _at_compile(value: Any, arguments: dict[str, Any]) -> None:
+    """Has the optimizer accumulate; its state is built at the first step."""
+    import keras
+
+    optimizer = keras.optimizers.get(arguments.get("optimizer", "rmsprop"))
+    optimizer.gradient_accumulation_steps = None if value == 1 else value
+    arguments["optimizer"] = optimizer
+
+
+def _read(model: Any, _: Mapping[str, Any]) -> int:
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    return int(getattr(optimizer, "gradient_accumulation_steps", None) or 1)
+
 
 SETTING = Setting(
     name="grad_accum_steps",
     group=Group.BATCH,
     default=1,
+    frameworks_of_scripts=("torch", "keras"),
+    keras=KerasSeams(at_compile=_at_compile, read=_read),
     takes_effect="loss, clipping, optimizer, scheduler; the product with `batch_size` is held fixed",
     left_alone="as `batch_size`",
     bounds=(1, 10**8),

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from autotune.settings.batch_size import why_no_single_step
-from autotune.settings.setting import Arguments, Features, Group, Memory, OwnLine, Setting, Value
+from autotune.settings.setting import Arguments, Features, Group, KerasSeams, Memory, OwnLine, Setting, Value
 
 if TYPE_CHECKING:
     from autotune.settings.cases import ScriptCase, SearchCase
@@ -47,8 +47,38 @@ def is_half(settings: Settings) -> bool:
     return settings.precision in HALF
 
 
+KERAS_POLICIES: Mapping[Precision, str] = {
+    Precision.FP32: "float32",
+    Precision.BF16: "mixed_bfloat16",
+    Precision.FP16: "mixed_float16",
+}
+"""Dtype policies of Keras; TF32 is the engine's affair there."""
+OF_DTYPES = {"float32": Precision.FP32, "bfloat16": Precision.BF16, "float16": Precision.FP16}
+
+
+def _set_policy(value: Any) -> None:
+    import keras
+
+    keras.config.set_dtype_policy(KERAS_POLICIES[value])
+
+
+def _read_policy(model: Any, _: Mapping[str, Any]) -> str | None:
+    """The format of most layers with weights; None for an unknown one."""
+    dtypes = [str(layer.compute_dtype) for layer in keras_layers(model) if layer.weights]
+    usual = max(dtypes, key=dtypes.count, default="")
+    return OF_DTYPES[usual].value if usual in OF_DTYPES else None
+
+
+def keras_layers(model: Any) -> list[Any]:
+    """The innermost layers of a Keras model."""
+    inner = list(getattr(model, "layers", None) or ())
+    return [found for layer in inner for found in keras_layers(layer)] if inner else [model]
+
+
 def _refused(case: ScriptCase) -> str:
     facts = case.facts
+    if facts.keras is not None:
+        return "the script sets dtype policies by itself" if facts.keras.sets_policy else ""
     if facts.own_autocast is not None:
         return _why_not_taken_over(facts)
     if facts.own_grad_scaler:
@@ -70,6 +100,8 @@ def _why_not_taken_over(facts: Any) -> str:
 def _refused_value(case: ScriptCase, precision: Any) -> str:
     """Under fp16 the loss is scaled, and backward apart from the step."""
     facts = case.facts
+    if facts.keras is not None:
+        return "Keras has no dtype policy of this name" if precision is Precision.TF32 else ""
     if facts.own_autocast is not None and precision not in HALF:
         return f"the script has its own autocast ({facts.own_autocast})"
     if precision is not Precision.FP16 or facts.precision == Precision.FP16:
@@ -94,6 +126,9 @@ def _dropped(case: SearchCase) -> Iterator[tuple[Value, str]]:
 def _without_a_seam(case: SearchCase) -> Iterator[tuple[Value, str]]:
     """Drops formats that no seam can put in force over the script's own."""
     own = case.own.precision
+    if case.facts.keras is not None:
+        yield Precision.TF32.value, _refused_value(case, Precision.TF32)
+        return
     yield Precision.FP32.value, f"the script trains in {own.value} by itself"
     if own in HALF:
         kept = "the script's weights are" if case.facts.own_autocast is None else "the script's own autocast is"
@@ -129,7 +164,12 @@ SETTING = Setting(
     name="precision",
     group=Group.PRECISION,
     default=Precision.FP32,
-    takes_effect="an autocast region per step, or the script's own regions; a scaled loss for fp16",
+    takes_effect=(
+        "an autocast region per step, or the script's own regions; a scaled loss for fp16; in Keras scripts the dtype "
+        "policy"
+    ),
+    frameworks_of_scripts=("torch", "keras"),
+    keras=KerasSeams(at_import=_set_policy, read=_read_policy),
     left_alone=(
         "a GradScaler without autocast; own autocast regions of several formats; the device lacks the format; `fp32`, "
         "if the script trains in another format"

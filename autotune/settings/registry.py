@@ -44,6 +44,16 @@ NAMES = (
     "bucket_mb",
     "intra_op_threads",
     "omp_wait_policy",
+    "keras_backend",
+    "jit_compile",
+    "steps_per_execution",
+    "engine_threads",
+    "tf_data_threads",
+    "tf_data_deterministic",
+    "tf_data_prefetch",
+    "dataset_workers",
+    "dataset_multiprocessing",
+    "dataset_queue",
 )
 """Settings and their files. A search of the folder for files would give no order, and cost every trial a listing."""
 SETTINGS: tuple[Setting, ...] = tuple(import_module(f"autotune.settings.{name}").SETTING for name in NAMES)

@@ -26,6 +26,7 @@ class Group(StrEnum):
     """Settings that take effect at one place and are claimed or refused together."""
 
     LOADER = "loader"
+    DATA = "data"
     BATCH = "batch"
     PRECISION = "precision"
     MEMORY = "memory"
@@ -60,6 +61,10 @@ class Memory(StrEnum):
 class OwnLine(StrEnum):
     """Lines of a script that applies settings itself, in place of our seams; in the order of a script."""
 
+    KERAS_BACKEND = 'os.environ["KERAS_BACKEND"] = cfg.settings.keras_backend.value  # before keras is imported'
+    KERAS_PREPARE = "cfg.prepare_keras()  # before the model is built"
+    KERAS_COMPILE = "model.compile(loss=..., **cfg.compile_kwargs(optimizer))"
+    KERAS_FIT = "model.fit(y=y, **cfg.fit_kwargs(x))"
     PREPARE = "model = cfg.prepare(model)"
     RANKS = "model = DistributedDataParallel(model, **cfg.ddp_kwargs())"
     OPTIMIZER = "optimizer = cfg.optimizer(optimizer)"
@@ -109,6 +114,19 @@ class UsualGain(NamedTuple):
     """The value costs seconds at the start of every trial."""
 
 
+class KerasSeams(NamedTuple):
+    """How a setting reaches a script that trains by Keras, and how its value is read back."""
+
+    at_import: Callable[[Any], None] | None = None
+    """Puts a value in force right after the import of Keras."""
+    at_compile: Callable[[Any, dict[str, Any]], None] | None = None
+    """Changes the arguments of `Model.compile`, by name."""
+    at_fit: Callable[[Any, dict[str, Any]], None] | None = None
+    """Changes the arguments of `Model.fit`, by name."""
+    read: Callable[[Any, Mapping[str, Any]], Value | None] = lambda model, fit: None
+    """The value in force, by the model that trains and the arguments of `fit`; None = not to be seen."""
+
+
 class PeakFactor(NamedTuple):
     """The prior of a factor on memory, as logarithms."""
 
@@ -128,6 +146,9 @@ class Setting(NamedTuple):
     """For the README: where the setting takes effect."""
     left_alone: str
     """For the README: when a search leaves the setting at the script's own value."""
+
+    frameworks_of_scripts: Collection[str] = ("torch",)
+    """Frameworks whose scripts have the setting: `torch`, `keras`."""
 
     # Values
     domain: tuple[Value, ...] = ()
@@ -210,6 +231,8 @@ class Setting(NamedTuple):
     """The value of an optimizer; None = no value of the setting."""
     longest_build_s: Callable[[Settings], float] = lambda own: 0.0
     """Most seconds before the first step in which these settings build code."""
+    keras: KerasSeams | None = None
+    """Seams for scripts that train by Keras; None for a setting of torch alone."""
     own_lines: tuple[OwnLine, ...] = ()
     """Lines of a script that applies the setting itself."""
     unseen: str = ""

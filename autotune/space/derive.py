@@ -11,7 +11,7 @@ from autotune.model.maps import all_maps, mapped_settings, mapped_values
 from autotune.settings import BY_NAME, DOMAINS, INERT_ON_CPU, SETTINGS, Setting, Value
 from autotune.settings.cases import SearchCase
 from autotune.space.ranges import parse_range
-from autotune.space.refusals import why_no_samples
+from autotune.space.refusals import why_no_samples, why_other_framework
 from autotune.space.script_settings import script_settings_of
 from autotune.space.search_space import FREE_ACCUMULATION, FREE_BATCH_SIZES, SPLIT, SearchSpace, divisors_of
 from autotune.space.wishes import Wishes
@@ -46,6 +46,8 @@ class _Derivation:
         self._mapped = mapped_settings(self._maps)
         self._script_settings = script_settings_of(facts, self._mapped)
         self._refused: dict[str, str] = {}
+        self._foreign: set[str] = set()
+        """Settings of other frameworks; only a user who names one hears of them."""
         self._is_fixed_batch = spec.effective_batch == "fixed"
         self._batch = self._batch_per_device()
         self._case = SearchCase(
@@ -81,7 +83,7 @@ class _Derivation:
             script_settings=self._script_settings,
             domains={name: tuple(values) for name, values in domains.items()},
             allowed={name: tuple(values) for name, values in allowed.items()},
-            refused=tuple(self._refused.items()),
+            refused=tuple((name, why) for name, why in self._refused.items() if name not in self._foreign),
             device_is_cpu=self._machine.device.is_cpu,
             world_size=self._facts.world_size,
             batch_per_device=self._batch if self._is_fixed_batch else None,
@@ -102,7 +104,12 @@ class _Derivation:
 
     def _refuse_values(self, allowed: dict[str, list[Value]]) -> None:
         for setting in SETTINGS:
-            if setting.domain:
+            reason = why_other_framework(setting, self._facts)
+            if reason:
+                self._foreign.add(setting.name)
+            if setting.domain and reason:
+                self._refuse(allowed, setting.name, reason)
+            elif setting.domain:
                 self._refuse_setting(setting, allowed)
         if self._case.is_cpu:
             for name in INERT_ON_CPU:

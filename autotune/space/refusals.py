@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from autotune.model.facts import ScriptFacts
-from autotune.settings import BY_NAME, SETTINGS, Settings
+from autotune.settings import BY_NAME, SETTINGS, Setting, Settings
 from autotune.settings.cases import ScriptCase
 
+WORDS = {"torch": "torch", "keras": "Keras", "loop": "a loop of its own"}
+"""Frameworks for people."""
+WORDS = {"torch": "torch", "keras": "Keras", "loop": "a loop of its own"}
+"""Frameworks for people."""
 SIMULATORS = frozenset({"gymnasium", "gym", "pettingzoo", "dm_env", "envpool", "ale_py", "procgen"})
 """Packages of environments for reinforcement learning."""
 
@@ -49,6 +53,14 @@ def why_not_a_trainer(facts: ScriptFacts, *, is_declared: bool) -> str:
         f"The script learns by reinforcement from an environment ({played[0]}), and no DataLoader was seen to train: "
         "how long a step takes depends on what it plays, so no two windows do the same work"
     )
+
+
+def why_other_framework(setting: Setting, facts: ScriptFacts) -> str:
+    """Why the framework of a script does not have a setting; empty when it does."""
+    if facts.framework in setting.frameworks_of_scripts:
+        return ""
+    named = " and ".join(setting.frameworks_of_scripts)
+    return f"it is for scripts that train by {named}, and this script trains by {WORDS[facts.framework]}"
 
 
 def why_no_samples(facts: ScriptFacts, *, is_declared: bool) -> str:
@@ -103,7 +115,11 @@ def why_not_unedited(
     reasons: dict[str, str] = {}
     for setting in SETTINGS:
         if setting.name in differences and setting.name not in mapped and not case.is_claimed(setting.group):
-            reason = setting.refused(case) or setting.refused_value(case, getattr(settings, setting.name))
+            reason = (
+                why_other_framework(setting, facts)
+                or setting.refused(case)
+                or setting.refused_value(case, getattr(settings, setting.name))
+            )
             if reason:
                 reasons[setting.name] = reason
     return reasons

@@ -14,7 +14,7 @@ from autotune.measure.window_stopping import SCREENING_HALF_WIDTH_RATIO, WindowR
 from autotune.model.maps import mapped_arguments, mapped_settings
 from autotune.protocol.codec import encode
 from autotune.protocol.entry_points import INJECT
-from autotune.protocol.environment import JOB, PYTHONPATH, VISIBLE_DEVICES
+from autotune.protocol.environment import JOB, PYTHONPATH, VISIBLE_DEVICES, with_engine
 from autotune.protocol.job import MeasurementRequest, Mode, RunWatch, TrialJob
 from autotune.runner.devices import choose_device, choose_devices, cuda_devices
 from autotune.settings import GROUP_OF_FIELD, Settings, own_lines, variables_of
@@ -79,7 +79,7 @@ def run_command(
         total_limit_s=1.0,
     )
     environment = without_ours(os.environ, GROUP_OF_FIELD)
-    environment.update(variables_of(settings, environment, script_settings))
+    environment.update(with_engine(variables_of(settings, environment, script_settings)))
     if 0 < len(shown) < len(cuda_devices()):
         environment[VISIBLE_DEVICES] = ",".join(each.uuid for each in shown)
     environment[JOB] = encode(job)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from autotune.measure.window_stopping import FINALS_HALF_WIDTH_RATIO, SCREENING_HALF_WIDTH_RATIO, WindowRule
 from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.model.maps import all_maps, mapped_arguments, mapped_settings, target_of
+from autotune.protocol.environment import with_engine
 from autotune.protocol.job import MeasurementRequest, Mode, TrialJob
 from autotune.settings import LOADER_FIELDS, SETTINGS, Settings, variables_of
 from autotune.space.refusals import why_not_unedited
@@ -62,7 +63,9 @@ class Jobs:
 
     @property
     def is_live(self) -> bool:
-        """Whether a process goes on with other settings after a trial."""
+        """Whether a process goes on with other settings after a trial; a process of Keras never does."""
+        if self.facts is not None and self.facts.keras is not None:
+            return False
         if self.spec.start == "auto":
             return not self.target.device.is_cpu
         return self.spec.start == "live"
@@ -112,7 +115,7 @@ class Jobs:
             maps=maps,
             command=(*self.spec.command, *arguments),
             settings=settings,
-            environment=tuple(variables_of(settings, os.environ, self.script_settings).items()),
+            environment=tuple(with_engine(variables_of(settings, os.environ, self.script_settings)).items()),
             window=self._window(is_final=is_final, limit_s=window_limit_s),
             incumbent=None if is_final else incumbent,
             start_limit_s=start_limit_s,

@@ -268,6 +268,9 @@ def _why_over(ending: Ending, cap_bytes: int) -> str:
 
 def _never_trained(ending: Ending, ranks: Sequence[RankResult]) -> Verdict:
     reason = f"The script ended (exit code {ending.exit_code}) without one optimizer step."
+    untrained = next((rank.untrained for rank in ranks if rank.untrained), "")
+    if untrained:
+        return Verdict(outcome=Outcome.CRASHED, reason=f"No step was counted: {_first_line(untrained)}.")
     places = [place for rank in ranks for place in rank.empty_loaders]
     if places:
         place = _first_line(places[0])

@@ -6,6 +6,7 @@ from typing import Any
 
 from autotune.host import DeviceInfo
 from autotune.model.facts import BatchSamplerKind, LoaderFacts, LossReduction, ScriptFacts
+from autotune.model.keras_facts import DataKind, KerasFacts
 from autotune.space.derive import Machine
 from autotune.spec import SearchSpec
 from autotune.units import GIB
@@ -66,6 +67,17 @@ def script_facts(**changes: Any) -> ScriptFacts:
         "num_steps": 6,
     }
     return ScriptFacts(**{**values, **changes})
+
+
+def keras_script_facts(**changes: Any) -> ScriptFacts:
+    """A script that trains by `Model.fit` on TensorFlow, beside JAX and torch; changes are of its Keras."""
+    values: dict[str, Any] = {
+        "version": "3.15.1",
+        "engine": "tensorflow",
+        "installed_engines": ("tensorflow", "jax", "torch"),
+        "data": DataKind.ARRAYS,
+    }
+    return script_facts(keras=KerasFacts(**{**values, **changes}), loader=loader_facts(keys=()))
 
 
 def cpu_machine(cpus: float = 2.0, shm_free_bytes: int | None = None) -> Machine:

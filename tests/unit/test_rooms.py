@@ -64,7 +64,7 @@ MAY_IMPORT = {
 }
 """Rooms that each room may import from, beside itself."""
 SHARED = {
-    *("start.active_session", "torch.batch_structure", "torch.side_stream"),
+    *("start.active_session", "keras.attach", "torch.batch_structure", "torch.side_stream"),
     *("apply.model_seams", "torch.torch_names"),
 }
 """Files of the room `trial` that the room `api` may import from."""
@@ -79,6 +79,8 @@ LIGHT = {"errors", "protocol"}
 """What the files of `protocol` import, but for the job's, which is made of plain data from other rooms."""
 THIRD_PARTY = {
     "torch": {"settings", "trial", "api", "integrations", "storage"},
+    "keras": {"settings", "trial"},
+    "tensorflow": {"settings"},
     "transformers": {"integrations"},
     "lightning": {"integrations"},
     "psutil": {"runner"},

@@ -21,12 +21,17 @@ class _Watcher:
 
     def __init__(self) -> None:
         self._actions: dict[str, Callable[[ModuleType], None]] = {}
+        self._before: dict[str, Callable[[], None]] = {}
 
     def watch(self, name: str, action: Callable[[ModuleType], None]) -> None:
         if name in sys.modules:
             action(sys.modules[name])
         else:
             self._actions[name] = action
+
+    def before(self, name: str, action: Callable[[], None]) -> None:
+        """Acts right before the import of a watched module."""
+        self._before[name] = action
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -41,6 +46,7 @@ class _Watcher:
         execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
+            self._before.get(name, lambda: None)()
             execute(module)
             action = self._actions.pop(name, None)
             if action is not None:
@@ -64,10 +70,13 @@ def _arm() -> None:
     ready_at = time.monotonic()
     given = {name: value for name, value in os.environ.items() if name.startswith(_names.PREFIX)}
 
-    def attach(_: ModuleType) -> None:
+    def restore() -> None:
         for name, value in given.items():
             os.environ.setdefault(name, value)  # The script may have cleared its environment.
         _make_importable()
+
+    def attach(_: ModuleType) -> None:
+        restore()
         from autotune.trial.start.bootstrap import install
 
         install(ready_at)
@@ -76,8 +85,19 @@ def _arm() -> None:
         if hasattr(module, "seed"):  # The script may have a module of that name.
             module.seed(int(given[_names.SEED]))
 
+    def attach_to_keras(module: ModuleType) -> None:
+        restore()
+        from autotune.trial.keras.attach import imported
+
+        imported(module.__name__, ready_at)
+
     watcher = _Watcher()
     watcher.watch("torch", attach)
+    for name in ("keras", "tensorflow", "jax"):
+        watcher.watch(name, attach_to_keras)
+    backend = given.get(_names.KERAS_BACKEND)
+    if backend:
+        watcher.before("keras", lambda: os.environ.__setitem__(_names.KERAS_VARIABLE, backend))
     if _names.SEED in given:
         watcher.watch("random", seed)
         watcher.watch("numpy.random", seed)

@@ -24,6 +24,8 @@ class Plan:
     """Samples of one optimizer step, if the user declared a number or the batches cannot be counted."""
     has_foreign_loader: bool = False
     """Whether the batches come from a loader of another library, and a cached batch can take their place."""
+    can_cache: bool = True
+    """Whether a cached batch can take the place of the loader's batches."""
     epoch_micro_batches: int | None = None
     """Micro-batches of the training loader's epoch; None without a length."""
     batches_vary: bool = False
@@ -38,7 +40,7 @@ class Plan:
     @property
     def has_cached_batch(self) -> bool:
         """Whether the script can train on a cached batch."""
-        return self.has_loader or self.has_foreign_loader
+        return self.can_cache and (self.has_loader or self.has_foreign_loader)
 
 
 class Watcher(Protocol):

@@ -44,6 +44,7 @@ class ProbeSession:
         self._progress = Progress(paths.progress)
         self._agreement: Agreement | None = None
         self._is_reported = False
+        self._stands_down = False
 
     def install(self) -> None:
         """Attaches to torch, and to all ways of the script to end."""
@@ -66,6 +67,10 @@ class ProbeSession:
         self._steps.on_step.append(self._stepped)
         self._steps.on_backward.append(self._backward)
         rank_report.EndWatch(self._report_error, self._report_end).install()
+
+    def stand_down(self) -> None:
+        """Leaves the report to the session of Keras: from here on Keras trains, on torch or on another engine."""
+        self._stands_down = self._is_reported = True
 
     @property
     def settings(self) -> Settings | None:
@@ -96,7 +101,7 @@ class ProbeSession:
         return noting
 
     def _stepped(self, optimizer: torch.optim.Optimizer | None) -> None:
-        if optimizer is not self._steps.primary:
+        if optimizer is not self._steps.primary or self._stands_down:
             return
         num_steps = self._steps.num_steps
         self._progress.put(Mark.STEPS, num_steps)
@@ -112,7 +117,7 @@ class ProbeSession:
 
     def _backward(self, _: torch.Tensor | None) -> None:
         """Ends the probe of a script that updates its parameters by hand, and so never steps an optimizer."""
-        if not self._steps.num_steps and self._detector.has_seen_enough:
+        if not self._steps.num_steps and not self._stands_down and self._detector.has_seen_enough:
             self._progress.put(Mark.STEPS, self._steps.num_backwards)
             self._finish()
 

@@ -33,7 +33,9 @@ def install(ready_at: float | None = None) -> None:
     """
     attached_at = time.monotonic()
     if JOB in os.environ:
-        RunSession(decode(TrialJob, os.environ[JOB])).install()
+        run = decode(TrialJob, os.environ[JOB])
+        if not _is_of_keras(run):
+            RunSession(run).install()
         return
     if REDIRECT in os.environ:
         redirect.install_torch(torch)
@@ -43,6 +45,8 @@ def install(ready_at: float | None = None) -> None:
     job = decode(TrialJob, paths.job.read_text())
     started_at = float(os.environ.get(STARTED_AT, attached_at))
     torch.manual_seed(job.request.seed)  # Other generators were seeded earlier: the script may have seeded them since.
+    if _is_of_keras(job):
+        return  # `trial.keras.attach` has the session, or will have it.
     session: ProbeSession | MeasuredSession | PreparedSession | CountedRun
     ready_at = attached_at if ready_at is None else ready_at
     times = PartTimes(asked_at=started_at, ready_at=ready_at, attached_at=attached_at)
@@ -60,3 +64,8 @@ def install(ready_at: float | None = None) -> None:
             session = first_session(job, paths, times, prelude)
     session.install()
     active_session.session = session
+
+
+def _is_of_keras(job: TrialJob) -> bool:
+    """Whether the script trains by Keras, or in a loop of its own without torch's optimizers."""
+    return job.facts is not None and job.facts.keras is not None

@@ -12,12 +12,13 @@ import pytest
 
 from autotune.emit.frameworks import FRAMEWORKS
 from autotune.model.facts import BatchCopy
+from autotune.model.keras_facts import DataKind
 from autotune.settings import BY_NAME, SETTINGS, Group, Precision, Setting, Settings
 from autotune.settings.cases import ScriptCase
 from autotune.trial.apply.applied import SEAMS
 from autotune.trial.apply.model_seams import MODEL_SEAMS
 from tests.docs.settings_table import README
-from tests.unit.facts import loader_facts, script_facts
+from tests.unit.facts import keras_script_facts, loader_facts, script_facts
 
 BY_TRAINING = {"precision", "grad_accum_steps"}
 """Read back from what the training computes; tests/integration/trial trains scripts to see it."""
@@ -54,6 +55,10 @@ def test_a_setting_says_of_every_script_whether_it_is_refused(setting: Setting) 
         assert isinstance(setting.refused(ScriptCase(facts=facts, is_cpu=facts.device == "cpu")), str)
 
 
+def _keras_case(data: DataKind) -> ScriptCase:
+    return ScriptCase(facts=keras_script_facts(data=data), is_cpu=True)
+
+
 @each
 def test_a_setting_can_be_put_in_force(setting: Setting) -> None:
     ways = (
@@ -61,6 +66,7 @@ def test_a_setting_can_be_put_in_force(setting: Setting) -> None:
         setting.environment,
         setting.read_of_loader,
         setting.write_to_optimizer,
+        setting.keras is not None and any(setting.keras[:3]),
         setting.name in SEAMS,
         setting.name in MODEL_SEAMS,
         setting.name in DETAILS,
@@ -73,6 +79,9 @@ def test_a_setting_can_be_put_in_force(setting: Setting) -> None:
         "notes": ("ddp",),
     }
     facts = script_facts(device="cuda", loader=loader, **changes)
+    if "torch" not in setting.frameworks_of_scripts:
+        kind = next(each for each in DataKind if not setting.refused(_keras_case(each)))
+        facts = _keras_case(kind).facts
     has_seam = not setting.refused(ScriptCase(facts=facts, is_cpu=False))
     assert bool(any(ways)) is has_seam
 
@@ -105,8 +114,13 @@ def test_a_setting_is_read_back_or_says_why_not(setting: Setting) -> None:
         setting.name in MODEL_SEAMS,
         setting.name in DETAILS,
         setting.name in BY_TRAINING,
+        setting.keras is not None,
     )
     assert bool(any(ways)) is not bool(setting.unseen)
+
+
+def _keras_case(data: DataKind) -> ScriptCase:
+    return ScriptCase(facts=keras_script_facts(data=data), is_cpu=True)
 
 
 @each

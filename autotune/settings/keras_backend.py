@@ -1,0 +1,86 @@
+"""`keras_backend`: the engine below Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from autotune.settings.setting import Features, Group, KerasSeams, Memory, OwnLine, Setting, Value
+
+if TYPE_CHECKING:
+    from autotune.settings.cases import ScriptCase, SearchCase
+    from autotune.settings.data_type import Settings
+
+VARIABLE = "KERAS_BACKEND"
+LONGEST_START_S = 60.0
+"""Another engine's imports and its first compilation."""
+
+
+class KerasBackend(StrEnum):
+    """Engines of Keras 3, by Keras' names."""
+
+    NONE = "none"
+    """The script does not train by Keras."""
+    TENSORFLOW = "tensorflow"
+    JAX = "jax"
+    TORCH = "torch"
+
+
+def _refused(case: ScriptCase) -> str:
+    keras = case.facts.keras
+    if keras is None or not keras.script_engines:
+        return ""
+    named = " and ".join(keras.script_engines)
+    return f"the script itself imports {named}, and another engine could not use what it makes"
+
+
+def _dropped(case: SearchCase) -> Iterator[tuple[Value, str]]:
+    keras = case.facts.keras
+    for engine in (KerasBackend.TENSORFLOW, KerasBackend.JAX, KerasBackend.TORCH):
+        if keras is not None and engine.value not in keras.installed_engines:
+            yield engine.value, f"the script's Python has no {engine.value}"
+
+
+def _is_tried(case: SearchCase, value: Value) -> bool:
+    return value != KerasBackend.NONE.value
+
+
+def _environment(value: Any, _: Mapping[str, str]) -> Mapping[str, str]:
+    return {} if value is KerasBackend.NONE else {VARIABLE: value.value}
+
+
+def _read(_: Any, __: Mapping[str, Any]) -> str:
+    import keras
+
+    return str(keras.backend.backend())
+
+
+def _features(own: Settings) -> tuple[float, ...]:
+    return 1.0 * (own.keras_backend is KerasBackend.JAX), 1.0 * (own.keras_backend is KerasBackend.TORCH)
+
+
+SETTING = Setting(
+    name="keras_backend",
+    group=Group.KERNELS,
+    default=KerasBackend.NONE,
+    takes_effect=f"`{VARIABLE}`, in Keras scripts",
+    left_alone="the script imports an engine itself; the engine is not installed",
+    frameworks_of_scripts=("keras",),
+    domain=tuple(member.value for member in KerasBackend),
+    own=lambda facts: facts.keras.engine if facts.keras is not None else None,
+    refused=_refused,
+    dropped=_dropped,
+    is_tried=_is_tried,
+    cpu_turn=2,
+    memory=Memory.KIND,
+    moves_batch=True,
+    features=Features(large=_features),
+    environment=_environment,
+    is_set_before_start=True,
+    not_live="Keras reads it at its import",
+    longest_build_s=lambda own: 0.0 if own.keras_backend is KerasBackend.NONE else LONGEST_START_S,
+    keras=KerasSeams(read=_read),
+    own_lines=(OwnLine.KERAS_BACKEND,),
+    by_hand=f"set {VARIABLE} before Python starts",
+)

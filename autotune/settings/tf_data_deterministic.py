@@ -1,0 +1,41 @@
+"""`tf_data_deterministic`: whether a tf.data dataset keeps the order of its elements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.settings.setting import Effect, Features, Group, KerasSeams, OwnLine, Setting, switched
+from autotune.settings.tf_data_threads import dataset_of, why_no_dataset, with_option
+
+
+def _at_fit(value: Any, fit: dict[str, Any]) -> None:
+    def change(options: Any) -> None:
+        options.deterministic = value
+
+    with_option(fit, change)
+
+
+def read_deterministic(fit: Mapping[str, Any]) -> bool | None:
+    """Whether the dataset keeps its order; None without a dataset."""
+    dataset = dataset_of(fit)
+    return None if dataset is None else dataset.options().deterministic is not False
+
+
+SETTING = Setting(
+    name="tf_data_deterministic",
+    group=Group.DATA,
+    default=True,
+    takes_effect="options of the dataset that `fit` receives, in Keras scripts",
+    left_alone="`fit` receives no tf.data dataset",
+    frameworks_of_scripts=("keras",),
+    domain=(True, False),
+    own=lambda facts: facts.keras.tf_data_deterministic if facts.keras is not None else None,
+    refused=why_no_dataset,
+    cpu_turn=8,
+    effect=Effect.LOADER,
+    features=Features(loader=switched("tf_data_deterministic")),
+    keras=KerasSeams(at_fit=_at_fit, read=lambda _, fit: read_deterministic(fit)),
+    own_lines=(OwnLine.KERAS_FIT,),
+    by_hand="set options.deterministic of the dataset",
+)
