@@ -39,7 +39,8 @@ def export(
             "--to",
             metavar="FORM",
             autocompletion=complete_form,
-            help="yaml, toml, json, env, hf, lightning, accelerate, deepspeed, hydra. [default: by --out, or yaml]",
+            help="yaml, toml, json, env, keras-env, hf, lightning, accelerate, deepspeed, hydra. "
+            "[default: by --out, or yaml]",
         ),
     ] = None,
     out: Annotated[

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from autotune.emit import yaml_format
-from autotune.emit.frameworks import FRAMEWORKS, FrameworkArguments
+from autotune.emit.frameworks import FRAMEWORKS, FrameworkArguments, keras_left_out
 from autotune.emit.headline import headline, one_line
 from autotune.emit.tuned_config import TunedConfig, config_text
 from autotune.errors import ConfigError, UsageError
-from autotune.settings import text_of, variables_of
+from autotune.settings import Settings, text_of, variables_of
+from autotune.settings.keras_backend import KerasBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,20 @@ def _environment(config: TunedConfig) -> str:
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items())
 
 
+def _keras_environment(config: TunedConfig) -> str:
+    """The variables that Keras and the engines read, for a shell; comments name the settings without a variable.
+
+    Raises:
+        ConfigError: The config is of a script that does not train by Keras.
+    """
+    if config.settings.keras_backend is KerasBackend.NONE:
+        raise ConfigError(f"{config.script.path} does not train by Keras.", "Use --to env.")
+    variables = variables_of(config.settings, os.environ, Settings())
+    comments = (*headline(config)[:-1], *(f"NOT in here: {sentence}" for sentence in keras_left_out(config)))
+    lines = [f"# {one_line(comment)}\n" for comment in comments]
+    return "".join([*lines, *(f"{name}={shlex.quote(value)}\n" for name, value in variables.items())])
+
+
 def _for_framework(name: str, config: TunedConfig) -> str:
     """The framework's arguments as YAML below comments; DeepSpeed takes JSON only."""
     arguments = FRAMEWORKS[name](config)
@@ -89,6 +104,7 @@ def _comments(config: TunedConfig, arguments: FrameworkArguments) -> tuple[str, 
 KINDS: Mapping[str, Kind] = {
     **{kind: Kind(partial(config_text, kind=kind), kind, is_config=True) for kind in ("yaml", "toml", "json")},
     "env": Kind(_environment, "env"),
+    "keras-env": Kind(_keras_environment, "env"),
     **{name: Kind(partial(_for_framework, name), "json" if name == "deepspeed" else "yaml") for name in FRAMEWORKS},
 }
 """Forms by the name in `autotune export --to`."""

@@ -130,6 +130,11 @@ def _taken(
     return values, taken
 
 
+def keras_left_out(config: TunedConfig) -> tuple[str, ...]:
+    """A sentence for every setting of a Keras script that no variable of the environment carries."""
+    return _left_out(config, {setting.name for setting in SETTINGS if setting.environment is not None})
+
+
 FRAMEWORKS: Mapping[str, Callable[[TunedConfig], FrameworkArguments]] = {
     "hf": huggingface_arguments,
     "lightning": lightning_arguments,

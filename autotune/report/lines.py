@@ -154,11 +154,19 @@ def facts_words(facts: ScriptFacts, script_settings: Settings) -> str:
     if script_settings.batch_size is not None:
         accumulation = f" x {script_settings.grad_accum_steps}" if script_settings.grad_accum_steps > 1 else ""
         words.append(f"batch {script_settings.batch_size}{accumulation}")
-    words.append("no torch DataLoader" if facts.loader is None else f"{script_settings.num_workers} loader workers")
+    words.append(_data_words(facts, script_settings))
     words.append(script_settings.precision.value)
     if facts.step_s > 0:
         words.append(f"{format_rate(1 / facts.step_s)} steps per second")
     return ", ".join(words)
+
+
+def _data_words(facts: ScriptFacts, script_settings: Settings) -> str:
+    if facts.keras is not None and facts.keras.version:
+        return f"Keras {facts.keras.version} on {facts.keras.engine}, data: {facts.keras.data.value}"
+    if facts.keras is not None:
+        return "a loop of its own"
+    return "no torch DataLoader" if facts.loader is None else f"{script_settings.num_workers} loader workers"
 
 
 def trial_line(

@@ -14,6 +14,7 @@ from autotune.protocol.protection import SENTENCES, Protection
 from autotune.report.usage_text import usage_lines
 from autotune.report.verification_text import latest_lines
 from autotune.report.words import bottleneck_text, clean, left_out_words, ratio_text, value_text
+from autotune.settings.keras_backend import KerasBackend
 from autotune.units import format_bytes, format_interval, format_rate, format_seconds
 
 LONG_RUN_H = 10.0
@@ -246,7 +247,9 @@ def _counts(result: SearchResult) -> list[str]:
 
 def _next_steps(result: SearchResult, commands: NextCommands) -> Iterator[str]:
     if result.config is not None:
-        yield from _usage_lines(result.config, commands, has_loader=result.samples_unit != "steps")
+        yield from _usage_lines(
+            result.config, commands, has_loader=result.samples_unit != "steps", is_keras=_trains_by_keras(result)
+        )
     elif result.status is Status.NO_FEASIBLE:
         yield "Raise --memory-cap, or start from a smaller batch."
     if result.status is Status.INTERRUPTED:
@@ -255,16 +258,24 @@ def _next_steps(result: SearchResult, commands: NextCommands) -> Iterator[str]:
         yield f"Why each trial ended: {commands.show}"
 
 
-def _usage_lines(config: str, commands: NextCommands, *, has_loader: bool) -> Iterator[str]:
+def _trains_by_keras(result: SearchResult) -> bool:
+    known = result.best or result.baseline
+    return known is not None and known.settings.keras_backend is not KerasBackend.NONE
+
+
+def _usage_lines(config: str, commands: NextCommands, *, has_loader: bool, is_keras: bool) -> Iterator[str]:
     path = clean(_shown_path(config, commands.cwd))
     yield f"Config: {path}"
     yield ""
     yield "Train with it, the script unedited:"
     yield f"{INDENT}{commands.run}"
-    yield "or load it in the script, which has cfg.prepare(model), cfg.autocast() and cfg.backward(...) then as well:"
+    methods = "cfg.prepare(model), cfg.autocast() and cfg.backward(...)"
+    if is_keras:
+        methods = "cfg.prepare_keras(), cfg.compile_kwargs(optimizer) and cfg.fit_kwargs(x)"
+    yield f"or load it in the script, which has {methods} then as well:"
     yield f"{INDENT}import autotune"
     yield f"{INDENT}cfg = autotune.load({json.dumps(path, ensure_ascii=False)})"
-    if has_loader:
+    if has_loader and not is_keras:
         yield f"{INDENT}loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())"
     yield "or take it elsewhere:"
     yield f"{INDENT}{commands.export}"

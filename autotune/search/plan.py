@@ -46,6 +46,9 @@ SLOW_STARTS = {setting.name for setting, usual in USUAL if usual.slows_start}
 ONE_BY_ONE = sorted((setting for setting in SETTINGS if setting.cpu_turn), key=lambda setting: setting.cpu_turn or 0)
 """Settings tried singly on a CPU, in order."""
 
+ENGINE = "keras_backend"
+"""The largest choice of a Keras script, before everything that depends on the engine."""
+
 GROWN_RATIO = 4
 """Least growth of a micro-batch that may change the bottleneck."""
 
@@ -77,6 +80,7 @@ def plan(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate 
         state.measured(state.best, BASELINE_STAGE)
         state.consider({}, AS_ASKED_STAGE)
         shrink_to_fit(state)
+        state.try_others(ENGINE, "engine")
         if space.device_is_cpu:
             _on_cpu(state)
         else:

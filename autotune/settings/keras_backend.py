@@ -27,6 +27,12 @@ class KerasBackend(StrEnum):
     TORCH = "torch"
 
 
+def _own(facts: Any) -> str | None:
+    """The engine of a Keras script; None for a loop of its own, and for engines that do not train."""
+    is_known = facts.keras is not None and facts.keras.version and facts.keras.engine in list(KerasBackend)
+    return str(facts.keras.engine) if is_known else None
+
+
 def _refused(case: ScriptCase) -> str:
     keras = case.facts.keras
     if keras is None or not keras.script_engines:
@@ -68,11 +74,10 @@ SETTING = Setting(
     left_alone="the script imports an engine itself; the engine is not installed",
     frameworks_of_scripts=("keras",),
     domain=tuple(member.value for member in KerasBackend),
-    own=lambda facts: facts.keras.engine if facts.keras is not None else None,
+    own=_own,
     refused=_refused,
     dropped=_dropped,
     is_tried=_is_tried,
-    cpu_turn=2,
     memory=Memory.KIND,
     moves_batch=True,
     features=Features(large=_features),

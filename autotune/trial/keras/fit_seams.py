@@ -112,7 +112,7 @@ class FitSeams:
         if isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks.append(Epochs())
             return callbacks
-        return [Epochs(), *([callbacks] if callbacks is not None else [])]
+        return [Epochs(), *_flat(callbacks)]
 
 
 def has_batch_callbacks(callbacks: Any) -> bool:

@@ -13,7 +13,7 @@ from autotune.trial.keras.fit_seams import Arguments, FitSeams
 
 
 class KerasSession:
-    """Seams of one process. The first model that trains is the model of the session; calls of others pass."""
+    """Seams of one process, for one model: the latest model of a `fit`, or the first that trains on single batches."""
 
     def __init__(self) -> None:
         self.seams, self.feed = FitSeams(), BatchFeed()
@@ -60,6 +60,7 @@ class KerasSession:
         """May change the arguments of `fit`, and notes them."""
         self.fit = arguments
         self._is_training = True
+        self.model, self._has_model = model, True
 
     def epoch_begins(self) -> None:
         """Hears of an epoch."""
