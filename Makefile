@@ -75,6 +75,18 @@ test: lint
 test-all: lint $(STAMP).frameworks
 	$(BIN)/pytest $(EVERY_TIER)
 
+## test-keras: Keras scripts on TensorFlow, JAX and torch, in .venv-keras: TensorFlow needs an older h5py than our storage
+## is tested with. 2 GB of disk; half an hour.
+test-keras: .venv-keras/installed
+	.venv-keras/bin/python -m pytest tests/integration/keras
+
+.venv-keras/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-keras
+	grep -v '^h5py' constraints.txt > .venv-keras/constraints.txt
+	.venv-keras/bin/python -m pip install --disable-pip-version-check $(PIP_FLAGS) --constraint .venv-keras/constraints.txt \
+		--editable '.[keras]' pytest
+	touch $@
+
 # DeepSpeed is there for its own check of a config: nothing of it that needs a compiler is built.
 $(STAMP).frameworks: $(STAMP)
 	DS_BUILD_OPS=0 $(PIP_INSTALL) --editable '.[dev,studies,frameworks,dashboard,report,browser,ray]'

@@ -16,7 +16,6 @@ from autotune.emit.headline import headline, one_line
 from autotune.emit.tuned_config import TunedConfig, config_text
 from autotune.errors import ConfigError, UsageError
 from autotune.settings import Settings, text_of, variables_of
-from autotune.settings.keras_backend import KerasBackend
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +62,7 @@ def _environment(config: TunedConfig) -> str:
 
 
 def _keras_environment(config: TunedConfig) -> str:
-    """The variables that Keras and the engines read, for a shell; comments name the settings without a variable.
-
-    Raises:
-        ConfigError: The config is of a script that does not train by Keras.
-    """
-    if config.settings.keras_backend is KerasBackend.NONE:
-        raise ConfigError(f"{config.script.path} does not train by Keras.", "Use --to env.")
+    """The variables that Keras and the engines read, for a shell; comments name the settings without a variable."""
     variables = variables_of(config.settings, os.environ, Settings())
     comments = (*headline(config)[:-1], *(f"NOT in here: {sentence}" for sentence in keras_left_out(config)))
     lines = [f"# {one_line(comment)}\n" for comment in comments]

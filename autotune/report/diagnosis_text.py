@@ -77,11 +77,17 @@ def _step_text(diagnosis: Diagnosis) -> str:
     steps = diagnosis.observation.steps
     parts = {
         "data wait": steps.data_wait_s,
-        "forward": steps.forward_s,
-        "backward": steps.backward_s,
-        "optimizer": steps.optimizer_s,
+        "the training function": steps.forward_s,
         "the rest of the script": steps.rest_s,
     }
+    if diagnosis.facts.keras is None:
+        parts = {
+            "data wait": steps.data_wait_s,
+            "forward": steps.forward_s,
+            "backward": steps.backward_s,
+            "optimizer": steps.optimizer_s,
+            "the rest of the script": steps.rest_s,
+        }
     text = ", ".join(f"{name} {seconds / steps.wall_s:.0%}" for name, seconds in parts.items())
     return text if diagnosis.is_cpu else f"{text} (of the host's time)"
 

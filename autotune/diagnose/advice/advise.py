@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.diagnose.advice import loading_advice, storage_advice, training_advice
+from autotune.diagnose.advice import keras_advice, loading_advice, storage_advice, training_advice
 from autotune.model.diagnosis import Advice, Diagnosis
 
 RULES = (
@@ -27,9 +27,12 @@ RULES = (
     training_advice.faster_format,
     training_advice.one_process_per_device,
 )
+KERAS_RULES = (keras_advice.feed_keras,)
+"""Rules for scripts that train by Keras: the parts of a compiled step do not show."""
 
 
 def advise(diagnosis: Diagnosis) -> tuple[Advice, ...]:
     """All advice on a diagnosis, the largest expected gain first and advice without a figure last."""
-    found = [advice for advice in (rule(diagnosis) for rule in RULES) if advice is not None]
+    rules = RULES if diagnosis.facts.keras is None else KERAS_RULES
+    found = [advice for advice in (rule(diagnosis) for rule in rules) if advice is not None]
     return tuple(sorted(found, key=lambda advice: advice.expected_gain, reverse=True))

@@ -22,6 +22,7 @@ from autotune.trial.keras.fit_seams import Arguments
 from autotune.trial.keras.keras_session import KerasSession
 from autotune.trial.keras.keras_settings import KerasSettings
 from autotune.trial.keras.training_steps import TrainingSteps
+from autotune.trial.keras.window_look import WindowLook
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.meter.host_memory import PassingWatch, held_bytes
 from autotune.trial.meter.measuring_plan import Plan
@@ -71,6 +72,7 @@ class KerasTrial(KerasSession):
         """Seconds and batches of the calls on the cached batch, for the wait inside a compiled step."""
         self._lag_s = 0.0
         """Seconds of real calls beyond the calls on the cached batch."""
+        self._look = WindowLook()
         self._is_reported = False
         self._end_watch = rank_report.EndWatch(self._report_error, self._report_end)
 
@@ -157,6 +159,8 @@ class KerasTrial(KerasSession):
                 self._first_update()
             return
         wait_s = taken.wait_s or self._hidden_wait_s(meter, self._ended_s - began, taken.num_batches)
+        # On torch the loop takes its batches before the call, elsewhere the call takes them.
+        self._look.inside_s += self._ended_s - began - (0.0 if self.engine == "torch" else wait_s)
         per_batch, wait_s = taken.num_samples / taken.num_batches, wait_s / taken.num_batches
         for _ in range(taken.num_batches):
             meter.counters.delivered(per_batch, wait_s)
@@ -229,6 +233,7 @@ class KerasTrial(KerasSession):
             agreement=Agreement(Progress(self._paths.progress), rank, world_size),
             open_gate=lambda: self._open_gate(has_queue),
             finish=self._finish,
+            at_phase=self._look.phase_began,
         )
 
     def _open_gate(self, has_queue: bool) -> bool:
@@ -273,6 +278,9 @@ class KerasTrial(KerasSession):
             has_changed_parameters=error is not None or self._has_changed(),
             num_steps=self._steps.num_steps,
             error=describe(error) if error is not None else None,
+            observation=self._look.observation(meter.blocks(), self._facts)
+            if self._job.diagnoses and meter is not None and has_blocks
+            else None,
         )
         rank_report.write(self._paths, result, is_bystander=not self._steps.num_backwards)
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from autotune.emit.export import export
-from autotune.errors import ConfigError
-from autotune.settings import Settings
 
 from .example import TUNED, tuned_config
 
@@ -21,8 +17,3 @@ def test_the_engine_and_its_threads_become_variables_and_the_rest_is_named() -> 
     assert "KERAS_BACKEND=jax" in lines and "NPROC=4" in lines and "TF_NUM_INTRAOP_THREADS=4" in lines
     assert any(line.startswith("# NOT in here: steps_per_execution=8") for line in lines)
     assert not [line for line in lines if line.startswith("AUTOTUNE_")]
-
-
-def test_a_config_of_torch_has_no_such_form() -> None:
-    with pytest.raises(ConfigError, match="does not train by Keras"):
-        export(tuned_config(settings=Settings(batch_size=64)), "keras-env")

@@ -245,3 +245,23 @@ def test_a_scripts_own_settings_are_given_to_autotune_load_as_none(tmp_path: Pat
     assert trial(tmp_path).settings is None
     changed = trial(tmp_path, jit_compile="off").settings
     assert isinstance(changed, Settings) and changed.jit_compile == "off"
+
+
+def test_a_diagnosis_tells_data_wait_from_compute(tmp_path: Path) -> None:
+    import keras
+
+    asked = replace(job(Mode.TRIAL), diagnoses=True)
+    session = KerasTrial(asked, paths_in(tmp_path), PartTimes(asked_at=0.0, ready_at=0.0, attached_at=0.0))
+    session.install()
+    session.imported("keras")
+
+    model = keras.Model()
+    model.compile("adam", "mse")
+    with pytest.raises(ProcessEnd):
+        model.fit(X, Y, batch_size=64)
+    observation = report(tmp_path).observation
+    assert observation is not None
+    steps = observation.steps
+    assert steps.num_steps > 0 and steps.forward_s > 0.0
+    assert steps.data_wait_s + steps.forward_s <= steps.wall_s
+    assert (steps.backward_s, steps.optimizer_s) == (0.0, 0.0)
