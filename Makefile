@@ -12,7 +12,7 @@ FAST := "not slow and not gpu"
 # Without an NVIDIA driver the tests that need a GPU are left out.
 EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
 
-.PHONY: setup search serve session service-api service-pictures newcomer test test-all matrix lint bench-measure
+.PHONY: setup search serve session service-api service-pictures newcomer test test-all test-keras matrix lint bench-measure
 .PHONY: bench-search bench-startup
 .PHONY: bench-diagnose bench-storage bench-parity bench-rival bench-scale bench-service options clean
 

@@ -10,6 +10,7 @@ from typing import Any
 from autotune.api import fit
 from autotune.api.loaded_config import Config
 from autotune.api.own_knobs import split_defaults
+from autotune.protocol.environment import TRIAL
 from autotune.settings import GROUP_OF_FIELD, Settings, text_of
 from autotune.spec import DEFAULT_CONFIG
 from autotune.trial.start import active_session
@@ -44,7 +45,7 @@ def load(path: str | os.PathLike[str] = DEFAULT_CONFIG, *, share: bool = False, 
     """
     call, knobs = split_defaults(defaults)
     given = frozenset(defaults) & GROUP_OF_FIELD.keys()
-    session = active_session.session
+    session = active_session.session or _session_before_keras()
     if session is not None:
         session.declare_knobs({name: text_of(value) for name, value in knobs.items()})
         if session.settings is None:
@@ -65,6 +66,16 @@ def load(path: str | os.PathLike[str] = DEFAULT_CONFIG, *, share: bool = False, 
     for doubt in fit.doubts(tuned, call, path=os.fspath(path), share=share):
         warnings.warn(doubt, UserWarning, stacklevel=2)
     return Config(_completed(tuned.settings, call), knobs, tuned=tuned, share=share)
+
+
+def _session_before_keras() -> active_session.TrialSession | None:
+    """The session of a search for a script that asks before it imports Keras; None outside of a search."""
+    if TRIAL not in os.environ:
+        return None
+    from autotune.trial.keras.attach import session_of_process
+
+    session_of_process()
+    return active_session.session
 
 
 def _completed(settings: Settings, call: Settings) -> Settings:

@@ -175,6 +175,8 @@ class BatchFeed:
                 again = repeated(self.cached, iterator.element_spec)
                 self._is_repeatable = again is not None
                 self._again = iterator if again is None else again
+            if self._is_repeatable:
+                self.taken.num_batches = self.steps_per_call  # The one batch has no end.
             self.taken.num_samples = float(self.taken.num_batches * self.cached_samples)
             return self._again
         self.taken.num_samples = float(self.taken.num_batches * self.cached_samples)

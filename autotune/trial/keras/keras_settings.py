@@ -7,6 +7,7 @@ from typing import Any
 
 from autotune.protocol.job import TrialJob
 from autotune.settings import GROUP_OF_FIELD, SETTINGS, Group, KerasSeams, Setting, Value
+from autotune.trial.keras.fit_data import batch_size_in
 from autotune.trial.observed_values import Observed
 
 UNSEEN = "unknown, since nothing of the training has shown it"
@@ -46,6 +47,9 @@ class KerasSettings:
 
     def at_fit(self, model: Any, arguments: dict[str, Any]) -> None:
         """Changes the arguments of `Model.fit`, and keeps them to read settings back."""
+        size = batch_size_in(arguments)
+        if size is not None:
+            arguments["batch_size"] = size  # As Keras decides, also from the number of steps.
         for setting, seams in self._changed():
             if seams.at_fit is not None:
                 seams.at_fit(getattr(self._asked, setting.name), arguments)

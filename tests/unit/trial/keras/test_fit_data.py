@@ -128,6 +128,16 @@ def test_the_last_call_of_an_epoch_holds_what_is_left_of_it(monkeypatch: pytest.
     assert iterator.num_taken == 1
 
 
+def test_the_one_batch_fills_every_call_whatever_is_left_of_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = BatchFeed()
+    monkeypatch.setattr("autotune.trial.keras.fit_data.repeated", lambda batch, spec: iter([batch]))
+    feed.uses_cache = lambda: True
+    feed.steps_per_call, feed.epoch_batches = 4, 5
+    for _ in range(2):
+        feed.given((TfIterator(),))
+        assert (feed.taken.num_batches, feed.taken.num_samples) == (4, 40.0)
+
+
 def test_data_that_no_iterator_can_repeat_stays_real(monkeypatch: pytest.MonkeyPatch) -> None:
     feed = BatchFeed()
     monkeypatch.setattr("autotune.trial.keras.fit_data.repeated", lambda batch, spec: None)

@@ -175,6 +175,19 @@ def test_settings_asked_for_are_in_force_and_read_back(tmp_path: Path) -> None:
     assert all(block.num_samples == 64 * block.num_steps for block in blocks)
 
 
+def test_an_epoch_of_a_number_of_steps_gets_as_many_more_micro_batches(tmp_path: Path) -> None:
+    """Keras makes 10 batches of 64 of 640 samples; in halves an epoch is 20."""
+    import keras
+
+    run = KerasRun(job(Mode.RUN, batch_size=32, grad_accum_steps=2))
+    run.install()
+    run.imported("keras")
+    model = keras.Model()
+    model.compile("adam", "mse")
+    model.fit(X, Y, steps_per_epoch=10)
+    assert (run.fit["batch_size"], run.fit["steps_per_epoch"]) == (32, 20)
+
+
 def test_a_setting_that_the_script_takes_back_is_missed_by_name(tmp_path: Path) -> None:
     import keras
 
