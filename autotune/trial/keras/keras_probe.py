@@ -125,12 +125,13 @@ class KerasProbe(KerasSession):
 
     def arrives(self) -> None:
         """Takes the lead over the probe of torch, before the first call that trains."""
-        if self._ends or active_session.session is self:
+        if self._ends:
             return
-        stand_down = getattr(active_session.session, "stand_down", None)
-        if stand_down is not None:
-            stand_down()
-        active_session.session = self
+        if active_session.session is not self:
+            stand_down = getattr(active_session.session, "stand_down", None)
+            if stand_down is not None:
+                stand_down()
+            active_session.session = self
         self.feed.steps_per_call = int(getattr(self.model, "steps_per_execution", 1) or 1)
         if self.model is not None and self.seams.depth:
             self.feed.uses_cache = lambda: not self._ends  # Keeps the first batch, for its size.

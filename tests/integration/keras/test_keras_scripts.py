@@ -160,6 +160,14 @@ def test_an_unedited_script_is_measured_on_every_engine(tmp_path: Path, engine: 
     assert all(block.num_samples == pytest.approx(size * block.num_micro_batches, rel=0.1) for block in window)
 
 
+@pytest.mark.parametrize("text", [TF_DATA, PY_DATASET], ids=["tf.data", "PyDataset"])
+def test_a_probe_knows_the_batches_that_a_compiled_step_reads_by_itself(tmp_path: Path, text: str) -> None:
+    facts = Place(tmp_path, text, "tensorflow").probe()
+    assert facts.loader is not None
+    assert (facts.loader.batch_size, facts.loader.num_batches) == (32, 30)
+    assert facts.loader.batch_bytes == 32 * 21 * 4
+
+
 def test_a_trial_on_tensorflow_imports_no_torch(tmp_path: Path) -> None:
     text = ARRAYS.replace("model.fit(", "import sys\nprint('torch' in sys.modules, flush=True)\nmodel.fit(")
     place = Place(tmp_path, text, "tensorflow")

@@ -121,6 +121,21 @@ def test_a_probe_learns_of_engine_data_and_own_settings(tmp_path: Path) -> None:
     assert (own.batch_size, own.jit_compile, own.precision) == (64, "off", "fp32")
 
 
+@pytest.mark.parametrize("is_first", [True, False], ids=["first session", "after another"])
+def test_a_probe_knows_the_size_of_a_batch_whoever_came_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_first: bool
+) -> None:
+    session = probe(tmp_path)
+    monkeypatch.setattr(active_session, "session", session if is_first else None)
+    with pytest.raises(ProcessEnd):
+        while True:
+            train(steps_per_execution=2)
+    facts = report(tmp_path).facts
+    assert facts is not None and facts.loader is not None
+    assert facts.loader.batch_bytes == 64 * (3 * 8 + 8)
+    assert (facts.leading_size, session.feed.steps_per_call) == (64, 2)
+
+
 def test_a_probe_of_single_batches_says_so(tmp_path: Path) -> None:
     import keras
 
