@@ -207,6 +207,7 @@ class Config:
         names = tuple(name for name in ARGUMENTS if name in self._applied)
         self._in_force.update({name: getattr(self._settings, name) for name in names})
         return arguments_of(self._settings, names)
+
     def prepare_keras(self) -> None:
         """Sets Keras' dtype policy and the engine's threads as tuned; call before the model is built.
 
