@@ -158,6 +158,16 @@ def test_best_of_a_running_study_is_the_fastest_trial_so_far(cli, stored):
     assert document["trials"] == {"total": 3, "complete": 2, "infeasible": 0, "failed": 1, "gated": 0}
 
 
+def test_best_as_text_does_not_read_every_trial_of_a_running_study(cli, stored, monkeypatch):
+    """What was left out takes all endings, and stands in the document alone: the third trial of the study failed."""
+    stored(trials=TRIALS)
+    read = []
+    endings = Repository.endings
+    monkeypatch.setattr(Repository, "endings", lambda *words: read.append(words) or endings(*words))
+    assert cli("best", "train")[0] == 0 and not read
+    assert cli("best", "train", "--json")[0] == 0 and read
+
+
 def test_best_of_a_finished_study_is_the_document_of_its_search(cli, stored):
     stored(trials=TRIALS, result=search_result())
     _, out, _ = cli("best", "train", "--json")
