@@ -1,4 +1,4 @@
-"""`unused_blocks`: what CUDA's caching allocator does with memory that no tensor uses."""
+"""`unused_blocks`: treatment of memory without a tensor by CUDA's caching allocator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class UnusedBlocks(StrEnum):
     COLLECT = "collect"
     """The oldest blocks are given back from a share of the limit on, before an allocation fails."""
     WHOLE = "whole"
-    """Large blocks are never split, so that a small tensor keeps no large block in use."""
+    """Large blocks are never split: a small tensor then keeps no large block in use."""
 
 
 OPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -34,7 +34,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
         UnusedBlocks.WHOLE: ("max_split_size_mb", "256"),
     }
 )
-"""Option of the allocator by value. Only blocks above 256 MiB stay whole: smaller ones are reused well."""
+"""Option of the allocator by value. Only blocks above 256 MiB stay whole, since smaller blocks are reused well."""
 
 
 def blocks_in(environment: Mapping[str, str]) -> UnusedBlocks:

@@ -63,7 +63,7 @@ class SideStream:
         self._device = device
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._sources: deque[tuple[Any, list[torch.Tensor]]] = deque()
-        """Page-locked tensors with the end of their copy: nobody may reuse their memory before."""
+        """Page-locked tensors with the end of each copy: nobody may reuse the memory before."""
 
     def begin(self, batch: Any, is_copied: Callable[[Place], bool] = lambda place: True) -> Copied:
         """Starts the copy of a batch, and returns at once if the batch is in page-locked memory.
