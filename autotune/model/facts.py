@@ -225,6 +225,8 @@ class ScriptFacts:
     argument_batch: int | None = None
     """Micro-batch of a script without a loader: the size of the model's inputs, and the value of an argument of the
     script. The script then accumulates as an argument tells, too."""
+    accumulation_variable: str = ""
+    """Variable of the main module by which the script accumulates, in a loop of the usual shape; empty without."""
     own_ddp: tuple[tuple[str, bool | int], ...] = ()
     """Settings of DistributedDataParallel by name, and `find_unused_parameters`; empty without this wrapper."""
     foreign_loader: str = ""

@@ -69,10 +69,22 @@ def why_no_split(case: ScriptCase) -> str:
     if "grad_accum_steps" in case.mapped:
         return ""  # The script accumulates as it is told.
     if facts.num_micro_batches_per_step > 1:
-        return f"the script accumulates by itself, {facts.num_micro_batches_per_step} micro-batches per step"
+        return _why_not_taken_over(facts)
     if facts.schedule_follows_length:
         return "the learning rate's schedule takes its length from the loader's, which would count micro-batches"
     return why_no_single_step(case) or _why_no_sum(facts.loss_reduction)
+
+
+def _why_not_taken_over(facts: Any) -> str:
+    """Why the script's own accumulation stays as it is; empty when a trial can change the script's variable."""
+    number = facts.num_micro_batches_per_step
+    if not facts.accumulation_variable:
+        return f"the script accumulates by itself, {number} micro-batches per step, in a loop of a shape of its own"
+    if facts.loss_targets_vary:
+        return "the loss is a mean over targets of which micro-batches have different numbers"
+    if facts.schedule_follows_length:
+        return "the learning rate's schedule takes its length from the loader's, which would count micro-batches"
+    return ""
 
 
 def _why_no_sum(loss_reduction: str) -> str:
@@ -129,8 +141,8 @@ SETTING = Setting(
     frameworks_of_scripts=("torch", "keras"),
     takes_effect="loader and loss; in Keras scripts `fit`; the product with `grad_accum_steps` is held fixed",
     left_alone=(
-        "BatchNorm (unless `--allow-batchnorm-accumulation`), several optimizers, closures, own accumulation, a loss "
-        "that is neither mean nor sum"
+        "BatchNorm (unless `--allow-batchnorm-accumulation`), several optimizers, closures, own accumulation in an "
+        "unusual loop, a loss that is neither mean nor sum"
     ),
     bounds=(1, 10**8),
     most_searched=1 << 20,

@@ -313,8 +313,8 @@ def _is_split_of_use(facts: ScriptFacts, jobs: Jobs) -> bool:
     """Whether nothing speaks against micro-batches so far, but for the unknown reduction of the loss."""
     mapped = mapped_settings(all_maps(jobs.spec.maps, facts))
     is_known = Group.BATCH in facts.claims or "grad_accum_steps" in mapped
-    if facts.keras is not None:
-        return False  # The probe knows the reduction of Keras' losses.
+    if facts.keras is not None or facts.accumulation_variable:
+        return False  # The probe knows the reduction of Keras' losses; the script's own accumulation divides its loss.
     if is_known or facts.loader is None or (facts.loader.batch_size or 1) == 1 or facts.first_loss is None:
         return False
     summed = replace(facts, loss_reduction=LossReduction.MEAN)

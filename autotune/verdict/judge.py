@@ -13,6 +13,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, ParityGap, RankResult, RankStatus
 from autotune.protocol.job import TrialJob
 from autotune.units import format_bytes, format_seconds
+from autotune.verdict.accumulation_parity import why_other_sum
 from autotune.verdict.aggregate import measurement_of
 from autotune.verdict.format_parity import NOT_CLAIMED, parity_gap, why_no_parity
 from autotune.verdict.in_force import missed_settings, moved_settings, text_in_force
@@ -292,7 +293,7 @@ def _why_invalid(job: TrialJob, ranks: Sequence[RankResult]) -> str:
         difference = not_in_force(job, rank)
         if difference:
             return difference
-    return why_no_parity(job, ranks)
+    return why_no_parity(job, ranks) or why_other_sum(job, ranks)
 
 
 def _never_learns(job: TrialJob) -> bool:

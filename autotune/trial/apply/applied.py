@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -89,7 +90,7 @@ class AppliedSettings:
         """Samples in the first call of the model, for a script without a loader."""
         self._region: AutocastRegion | None = None
         self._gradients: Gradients | None = None
-        self._ways_back: list[Callable[[], None]] = []
+        self._ways_back: list[Callable[[], object]] = []
         """Functions that take back settings of the process without an entry in the registry's `write`."""
 
     def install(self) -> None:
@@ -228,6 +229,7 @@ class AppliedSettings:
     def _override(self, key: str, arguments: dict[str, Any]) -> dict[str, Any]:
         if not self.is_training(key):
             return arguments
+        self._accumulate_by_variable()
         changes: dict[str, Any] = {}
         if Group.LOADER not in self.claims and self._differs(*LOADER_FIELDS):
             changes = {name: getattr(self._asked, name) for name in LOADER_FIELDS if name not in self._job.mapped}
@@ -235,6 +237,20 @@ class AppliedSettings:
         if Group.BATCH not in self.claims and self._differs("batch_size"):
             changes["batch_size"] = self._asked.batch_size
         return override_arguments(arguments, changes) if changes else arguments
+
+    @property
+    def _takes_variable(self) -> bool:
+        """Whether the script accumulates by a variable of its own."""
+        is_free = Group.BATCH not in self.claims and "grad_accum_steps" not in self._job.mapped
+        return is_free and bool(self._facts.accumulation_variable)
+
+    def _accumulate_by_variable(self) -> None:
+        """Gives the script's variable the value asked for, once the script has set the variable."""
+        if self._takes_variable and self._differs("grad_accum_steps"):
+            number, before = self._asked.grad_accum_steps, self._script_settings.grad_accum_steps
+            if environment_seams.set_variable(self._facts.accumulation_variable, number):
+                way_back = partial(environment_seams.set_variable, self._facts.accumulation_variable, before)
+                self._ways_back.append(way_back)
 
     def _limit_memory(self) -> None:
         if not self._is_cpu:
@@ -267,8 +283,9 @@ class AppliedSettings:
         self._changes_format = precision is not Precision.FP32
         is_scaled = precision is Precision.FP16
         accumulation = self._asked.grad_accum_steps if self._differs("grad_accum_steps") else 1
-        if Group.BATCH in self.claims:
+        if Group.BATCH in self.claims or self._takes_variable:
             accumulation = 1
+        self._accumulate_by_variable()
         if accumulation > 1 or is_scaled:
             self._gradients = Gradients(
                 self.steps,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -119,6 +120,15 @@ def apply_transfer(asked: Settings, script_settings: Settings) -> CopyCount | No
     wrap(torch.Tensor, "to", count.to_without_waiting)
     wrap(torch.Tensor, "cuda", count.cuda_without_waiting)
     return count
+
+
+def set_variable(name: str, value: int) -> bool:
+    """Changes a variable of the main module; False before the script has set the variable."""
+    variables = vars(sys.modules["__main__"])
+    if name not in variables:
+        return False
+    variables[name] = value
+    return True
 
 
 def apply_ranks(changes: Mapping[str, Any]) -> None:

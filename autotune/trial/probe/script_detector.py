@@ -33,6 +33,7 @@ from autotune.trial.probe.imports import (
 )
 from autotune.trial.probe.loader_detector import LoaderDetector, usual_growth
 from autotune.trial.probe.main_module import is_guarded
+from autotune.trial.probe.own_accumulation import accumulation_variable
 from autotune.trial.probe.root_calls import RootCalls
 from autotune.trial.probe.saved_activations import SavedActivations
 from autotune.trial.start.known_devices import ask
@@ -224,6 +225,7 @@ class ScriptDetector:
             num_micro_batches_per_step=accumulation if argument_batch is None else num_backwards,
             num_backwards_per_step=num_backwards,
             argument_batch=argument_batch,
+            accumulation_variable=accumulation_variable(accumulation) if accumulation == num_backwards else "",
             num_optimizers=self._steps.num_optimizers,
             optimizer=type(optimizer).__name__ if optimizer is not None else "",
             num_repeated_blocks=sum(len(repeated_blocks(root)) for root in self._roots.modules),
