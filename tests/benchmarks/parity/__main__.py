@@ -46,6 +46,11 @@ BESIDE: dict[str, dict[str, Any]] = {
 ASKED = ("activation_checkpointing", "multiprocessing_context", "worker_threads", "expandable_segments")
 """Settings that a search tries only where of use, or if asked for."""
 BUILT = ("compile", "compile_mode", "activation_memory_budget")
+SMALL: dict[str, tuple[str, ...]] = {
+    "char_gpt": ("--layers", "2", "--width", "32", "--block-size", "32"),
+    "jpeg_cnn": ("--width", "8", "--batch-size", "16"),
+}
+"""Arguments of studies on a CPU, for runs of seconds."""
 LONGEST_RUN_S = 300.0
 DRIVER = Path(__file__).parent / "losses.py"
 
@@ -60,7 +65,8 @@ class Study:
 
     def __init__(self, name: str, args: argparse.Namespace) -> None:
         self._script, self._args = REPOSITORY / "studies" / name / "train.py", args
-        command, folder = (sys.executable, str(self._script)), self._script.parent
+        small = SMALL.get(name, ()) if args.device == "cpu" else ()
+        command, folder = (sys.executable, str(self._script), *small), self._script.parent
         self._spec = search_spec(command=command, cwd=str(folder), device=args.device, start="fresh", share_gpu=True)
         self._device = choose_device(args.device)
         self._target = make_target(self._spec, self._device)
