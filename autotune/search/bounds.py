@@ -52,7 +52,7 @@ class Bounds:
 
     def _learn_loader(self, trial: FinishedTrial, device_is_cpu: bool) -> None:
         rate, compute = trial.samples_per_second, self.compute_rate(trial.settings)
-        if rate is None or compute is None:
+        if rate is None or compute is None or not trial.settings.is_of_torch:
             return
         if trial.settings.num_workers == 0:
             self._load_s.append(max(0.0, 1 / rate - 1 / compute))
@@ -123,7 +123,7 @@ class Bounds:
         """Upper bound of the rate of these settings, in samples per second, up to noise; None when nothing is known."""
         compute, load_s = self.compute_rate(settings), self.load_s
         known = [compute, self.loader_rate(settings)]
-        if settings.num_workers == 0 and compute is not None and load_s is not None:
+        if settings.num_workers == 0 and settings.is_of_torch and compute is not None and load_s is not None:
             known.append(1 / (1 / compute + load_s))
         return min((rate for rate in known if rate is not None), default=None)
 

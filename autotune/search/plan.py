@@ -20,7 +20,7 @@ from autotune.search.worker_stages import (
     workers_for_usual_gains,
 )
 from autotune.settings import SETTINGS, Settings, Value
-from autotune.settings.setting import Effect
+from autotune.settings.setting import Effect, Group
 from autotune.space.search_space import KNOB_PREFIX, SearchSpace
 
 BASELINE_STAGE = "baseline"
@@ -81,6 +81,7 @@ def plan(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate 
         state.consider({}, AS_ASKED_STAGE)
         shrink_to_fit(state)
         state.try_others(ENGINE, "engine")
+        _feed_keras(state)
         if space.device_is_cpu:
             _on_cpu(state)
         else:
@@ -108,6 +109,23 @@ def _is_loader_limited(state: PlanState) -> bool:
     """True when no known loader keeps up with the fastest compute, so faster compute would not help."""
     most, compute = state.bounds.largest_loader_rate(state.limits.usable_cpus), state.bounds.compute_rate(state.lead)
     return most is not None and compute is not None and compute > most
+
+
+def _feed_keras(state: PlanState) -> None:
+    """Tries the data settings of a Keras script whose training waits for data; does nothing for other scripts.
+
+    Workers that are threads wait for each other in Python, so processes are tried with the number of workers at once.
+    """
+    if len(state.choices("dataset_workers")) > 1 and not state.is_fed():
+        number = max(2, state.at_most("dataset_workers", state.limits.usable_cpus))
+        state.consider({"dataset_workers": number, "dataset_multiprocessing": True}, "data")
+        state.consider({"dataset_workers": number}, "data")
+    for setting in ONE_BY_ONE:
+        if setting.group is Group.DATA and not state.is_fed():
+            if setting.bounds and setting.default:
+                state.climb(setting.name, "data")
+            else:  # A switch, or a number with 0 for the engine's own choice.
+                state.try_others(setting.name, "data")
 
 
 def _on_cpu(state: PlanState) -> None:

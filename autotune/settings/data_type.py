@@ -164,6 +164,11 @@ class Settings:
         inert.update({name: default for name, (is_inert, default) in _INERT_TESTS.items() if is_inert(self)})
         return inert
 
+    @property
+    def is_of_torch(self) -> bool:
+        """Whether a script of torch has the settings: without workers its batches are built between two steps."""
+        return self.keras_backend is KerasBackend.NONE
+
     def effective_batch(self, world_size: int = 1) -> int | None:
         """Samples per optimizer step over all devices; None when the batch is unknown."""
         if self.batch_size is None:
