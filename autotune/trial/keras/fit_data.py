@@ -102,6 +102,8 @@ class BatchFeed:
         self.cached_samples = 0
         self.sizes: set[tuple[Any, ...]] = set()
         """Shapes of the batches seen in Python."""
+        self.is_read_unseen = False
+        """Whether a compiled step reads its batches by itself, as on TensorFlow in `fit`."""
         self.steps_per_call = 1
         self.epoch_batches: int | None = None
         """Batches of an epoch, where known: the last call of an epoch takes what is left."""
@@ -164,6 +166,7 @@ class BatchFeed:
     """Seconds that the loop has waited for the next list of batches."""
 
     def _of_tf_data(self, iterator: Any) -> Any:
+        self.is_read_unseen = True
         left = self.epoch_batches - self._batches_seen if self.epoch_batches else self.steps_per_call
         self.taken.num_batches = max(1, min(self.steps_per_call, left))
         self._batches_seen += self.taken.num_batches

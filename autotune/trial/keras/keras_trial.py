@@ -176,7 +176,7 @@ class KerasTrial(KerasSession):
                 self._compute_s += elapsed_s
                 self._compute_batches += num_batches
             return 0.0
-        if not self._compute_batches or self._keras.data is not DataKind.TF_DATA or self.engine != "tensorflow":
+        if not self._compute_batches or not self.feed.is_read_unseen:
             return 0.0
         self._lag_s += elapsed_s - num_batches * self._compute_s / self._compute_batches
         grown_s = min(elapsed_s, max(0.0, self._lag_s))

@@ -145,3 +145,4 @@ def test_data_that_no_iterator_can_repeat_stays_real(monkeypatch: pytest.MonkeyP
     iterator = TfIterator()
     assert feed.given((iterator,)) == (iterator,)
     assert not feed.can_repeat
+    assert feed.is_read_unseen

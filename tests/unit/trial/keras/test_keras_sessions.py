@@ -14,6 +14,7 @@ import pytest
 from autotune.measure.block import Phase
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
+from autotune.model.keras_facts import DataKind
 from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.codec import from_plain
 from autotune.protocol.job import Mode, TrialJob
@@ -293,3 +294,25 @@ def test_a_diagnosis_tells_data_wait_from_compute(tmp_path: Path) -> None:
     assert steps.num_steps > 0 and steps.forward_s > 0.0
     assert steps.data_wait_s + steps.forward_s <= steps.wall_s
     assert (steps.backward_s, steps.optimizer_s) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("data", [DataKind.ARRAYS, DataKind.TF_DATA, DataKind.PY_DATASET])
+def test_a_wait_inside_a_compiled_step_is_the_time_beyond_the_calls_on_the_one_batch(
+    tmp_path: Path, data: DataKind
+) -> None:
+    """On TensorFlow a compiled step reads whatever data by itself."""
+    session = trial(tmp_path)
+    session._keras = replace(session._keras, data=data)
+    session.feed.is_read_unseen = True
+
+    class Phases:
+        phase, uses_cached_batch = Phase.COMPUTE, True
+
+    meter: Any = Phases()
+    assert session._hidden_wait_s(meter, 0.02, 2) == 0.0
+    meter.phase, meter.uses_cached_batch = Phase.WINDOW, False
+    assert session._hidden_wait_s(meter, 0.05, 2) == pytest.approx(0.03)
+    assert session._hidden_wait_s(meter, 0.01, 2) == 0.0
+    assert session._hidden_wait_s(meter, 0.04, 2) == pytest.approx(0.01)
+    session.feed.is_read_unseen = False
+    assert session._hidden_wait_s(meter, 0.05, 2) == 0.0
