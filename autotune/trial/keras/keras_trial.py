@@ -15,6 +15,7 @@ from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.progress_marks import Mark
 from autotune.settings import Group, Settings, Value
+from autotune.settings.dataset_workers import seen
 from autotune.trial.keras import engines
 from autotune.trial.keras.fenced_clock import FencedClock
 from autotune.trial.keras.fit_data import batches_in, samples_in
@@ -192,7 +193,13 @@ class KerasTrial(KerasSession):
 
     @property
     def _can_cache(self) -> bool:
-        """Whether `fit` makes the batches, so that one can take the place of all."""
+        """Whether `fit` makes the batches, so that one can take the place of all.
+
+        Keras waits at an epoch's end for the workers of a PyDataset, and they wait for room in the queue: the training
+        has to take every batch.
+        """
+        if int(seen("workers", self.fit) or 1) > 1:
+            return False
         return self.seams.depth == 1 and self._keras.data not in (DataKind.BATCHES, DataKind.OTHER)
 
     def _first_update(self) -> None:

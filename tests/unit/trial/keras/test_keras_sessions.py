@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -316,3 +317,13 @@ def test_a_wait_inside_a_compiled_step_is_the_time_beyond_the_calls_on_the_one_b
     assert session._hidden_wait_s(meter, 0.04, 2) == pytest.approx(0.01)
     session.feed.is_read_unseen = False
     assert session._hidden_wait_s(meter, 0.05, 2) == 0.0
+
+
+@pytest.mark.parametrize(("workers", "can_cache"), [(1, True), (2, False)])
+def test_every_batch_of_a_dataset_with_workers_is_taken(tmp_path: Path, workers: int, can_cache: bool) -> None:
+    """Workers that wait for room in the queue would keep Keras waiting at the end of an epoch for ever."""
+    session = trial(tmp_path)
+    session.seams.depth = 1
+    session.fit = {"x": types.SimpleNamespace(workers=workers, use_multiprocessing=False, max_queue_size=10)}
+    assert session._can_cache is can_cache
+    assert session._uses_cache() is can_cache
