@@ -24,6 +24,7 @@ OF_OTHERS = {
     *("--cap-add", "--gpus", "--init", "--rm", "--security-opt", "--shm-size", "--tmpfs", "--user"),  # docker's
     *("--gres", "--exclusive", "--resources"),  # Slurm's and Ray's
     *("--rounds", "--script"),  # of `tests.benchmarks.live`
+    "--write",  # of `tests.benchmarks.watch`
 }
 """Options of scripts and of other programs on these pages."""
 
