@@ -21,19 +21,28 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from autotune.settings import SETTINGS, Group
 from tests.gpu.bench import SCRIPTS, variables_of_a_child
 from tests.gpu.sharing import RATE, search
 
 SCRIPT = "copies.py"
+BATCH_SIZE = 256
+"""The script's own."""
 AHEAD = {"stream_prefetch": "true", "pin_memory": "true"}
 
 
 def only_ahead() -> list[str]:
-    """Options of a search that tries copies ahead alone."""
+    """Options of a search that tries copies ahead alone, for a script with its own batch size."""
     names = [each for each in SETTINGS if each.domain and each.group not in (Group.MEMORY, Group.THREADS)]
     fixed = {each.name: str(each.default).lower() for each in names}
-    return [word for name, value in {**fixed, **AHEAD}.items() for word in ("--fix", f"{name}={value}")]
+    own = {
+        "batch_size": str(BATCH_SIZE),
+        "intra_op_threads": str(torch.get_num_threads()),
+        "omp_wait_policy": "default",
+    }
+    return [word for name, value in {**fixed, **own, **AHEAD}.items() for word in ("--fix", f"{name}={value}")]
 
 
 def rate(command: list[str], folder: Path) -> float:
