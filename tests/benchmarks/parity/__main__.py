@@ -194,7 +194,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     """The rows as Markdown."""
     lines = ["| study | change | largest difference | mean | last ten steps |", "| --- | --- | --- | --- | --- |"]
     for row in rows:
-        figures = [f"{row[key]:.2%}" for key in ("largest", "mean", "last_ten") if key in row]
+        figures = [f"{row[key]:.3%}" for key in ("largest", "mean", "last_ten") if key in row]
         said = row.get("refused") or ("failed" if "failed" in row else "")
         lines.append(f"| {row['study']} | {row['change']} | {' | '.join(figures or [f'left out: {said}', '', ''])} |")
     return "\n".join(lines)
