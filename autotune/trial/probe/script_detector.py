@@ -23,6 +23,7 @@ from autotune.trial.apply.environment_seams import settle_threads
 from autotune.trial.apply.observed import settings_in_force
 from autotune.trial.loader.foreign_batches import ForeignBatches
 from autotune.trial.loader.loaders import Loaders
+from autotune.trial.probe.accumulation_variable import accumulation_variable
 from autotune.trial.probe.arguments import ArgumentDetector
 from autotune.trial.probe.batch_uses import BatchUses
 from autotune.trial.probe.imports import (
@@ -33,7 +34,6 @@ from autotune.trial.probe.imports import (
 )
 from autotune.trial.probe.loader_detector import LoaderDetector, usual_growth
 from autotune.trial.probe.main_module import is_guarded
-from autotune.trial.probe.own_accumulation import accumulation_variable
 from autotune.trial.probe.root_calls import RootCalls
 from autotune.trial.probe.saved_activations import SavedActivations
 from autotune.trial.start.known_devices import ask
