@@ -353,7 +353,10 @@ def test_an_ordinary_script_may_split_its_batch(ground: Ground) -> None:
         (loops.CLOSURE, 1, 3, "the script steps with a closure"),
         (loops.BY_HAND, 0, 1, "no torch optimizer steps: the script updates its parameters by hand"),
         (loops.TWO_BACKWARDS, 1, 2, "the script runs 2 backward passes per optimizer step"),
-        (loops.OWN_ACCUMULATION, 1, 3, "the script accumulates by itself, 3 micro-batches per step"),
+        (
+            *(loops.OWN_ACCUMULATION, 1, 3),
+            "the script accumulates by itself, 3 micro-batches per step, in a loop of a shape of its own",
+        ),
     ],
     ids=["GAN", "rare second optimizer", "closure", "by hand", "two backward passes", "own accumulation"],
 )
