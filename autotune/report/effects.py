@@ -70,7 +70,11 @@ def effects(trials: Sequence[TrialRecord], baseline: Settings) -> tuple[Effect, 
     ]
     own = values_of(baseline)
     logs: dict[tuple[str, str], list[float]] = {}
-    for name in dict.fromkeys(name for one in measured for name in one.values):
+    seen: dict[str, set[str]] = {}
+    for one in measured:
+        for name, value in one.values.items():
+            seen.setdefault(name, set()).add(value)
+    for name in (name for name, values in seen.items() if values - {own.get(name)}):
         for one, other in _pairs(measured, name, own.get(name)):
             logs.setdefault((name, other.values[name]), []).append(math.log(other.rate / one.rate))
     found = [_effect(name, own.get(name, ""), end, ratios) for (name, end), ratios in logs.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from operator import attrgetter
 from types import MappingProxyType
@@ -189,7 +189,7 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON or YAML; knobs as a mapping."""
-        values = asdict(self)
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         values.update({name: values[name].value for name in KINDS})
         values["knobs"] = dict(self.knobs)
         return values
