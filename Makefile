@@ -66,9 +66,9 @@ lint: setup
 	$(BIN)/python -m tests.style.prose autotune --limit 0.05 --worst 5
 
 ## test: lint and the fast tests; what CI runs. 15 minutes. Four processes, since many tests wait; no fast test depends
-## on the speed of the machine.
+## on the speed of the machine. In the order of folders: the long tests of integration and service come before unit tests.
 test: lint
-	$(BIN)/pytest -m $(FAST) -n 4 --dist loadscope --durations 12
+	$(BIN)/pytest -m $(FAST) -n 4 --dist loadscope --no-loadscope-reorder --durations 12
 
 ## test-all: lint and every tier; with an NVIDIA driver the GPU tests too. It installs the frameworks that tuned configs
 ## are exported to, which only slow tests use: 400 MB of disk. Up to an hour.
@@ -76,7 +76,7 @@ test-all: lint $(STAMP).frameworks
 	$(BIN)/pytest $(EVERY_TIER)
 
 ## test-keras: Keras scripts on TensorFlow, JAX and torch, in .venv-keras: TensorFlow needs an older h5py than our storage
-## is tested with. 2 GB of disk; half an hour.
+## is tested with. 2 GB of disk; five minutes once all is installed.
 test-keras: .venv-keras/installed
 	.venv-keras/bin/python -m pytest tests/integration/keras
 
@@ -129,7 +129,7 @@ bench-service: setup
 	$(BIN)/python -m tests.benchmarks.service $(SERVICE)
 
 ## bench-parity: losses of 50 steps under every setting of three studies, against those of the script's own; half an
-## hour on two cores. PARITY="--device cuda --compile" trains on a GPU, with compiled models too.
+## hour on two cores. PARITY="--device cuda --compile" trains on a GPU, with compiled models too: minutes on 16 cores.
 bench-parity: setup
 	$(BIN)/python -m tests.benchmarks.parity $(PARITY)
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from autotune import host
 from autotune.errors import ConfigError
 from autotune.model.maps import mapped_settings
-from autotune.settings import Group, OmpWaitPolicy, Settings
+from autotune.settings import SETTINGS, Group, OmpWaitPolicy, Settings
 from autotune.settings.expandable_segments import is_on_in
 from autotune.settings.omp_wait_policy import wait_policy_in_force
+from autotune.settings.setting import OwnLine
 from autotune.settings.unused_blocks import UnusedBlocks, blocks_in
 
 if TYPE_CHECKING:
@@ -62,6 +63,13 @@ def doubts(config: TunedConfig, call: Settings, *, path: str, share: bool) -> It
     asked = config.settings.omp_wait_policy
     if asked is OmpWaitPolicy.PASSIVE and wait_policy_in_force() is not asked:
         yield f"omp_wait_policy passive of {path} can only be set before Python starts. {IN_ENVIRONMENT}"
+    for setting in SETTINGS:
+        value = getattr(config.settings, setting.name)
+        if OwnLine.KERAS_VARIABLES not in setting.own_lines or value == getattr(config.script.natural, setting.name):
+            continue
+        needed = setting.environment(value, os.environ) if setting.environment is not None else {}
+        if not needed.items() <= os.environ.items():
+            yield f"{setting.name} {value} of {path} can only be set before Python starts. {IN_ENVIRONMENT}"
     script_settings = config.script.natural.batch_size
     if call.batch_size is not None and script_settings is not None and call.batch_size != script_settings:
         yield (

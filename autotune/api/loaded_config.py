@@ -209,7 +209,7 @@ class Config:
         return arguments_of(self._settings, names)
 
     def prepare_keras(self) -> None:
-        """Sets Keras' dtype policy and the engine's threads as tuned; call before the model is built.
+        """Sets Keras' dtype policy, the engine's threads and its memory as tuned; call before the model is built.
 
         The engine itself is chosen before the import of Keras, by the variable KERAS_BACKEND.
         """

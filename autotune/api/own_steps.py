@@ -1,4 +1,4 @@
-"""Steps of a loop of the script's own, where no framework's seam counts them."""
+"""Steps of a loop of the script's own, out of reach of the frameworks' seams."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from autotune.protocol.environment import TRIAL
 
 
 def step(num_samples: float) -> AbstractContextManager[Any]:
-    """A context around one optimizer step of a loop of the script's own; counts in a search, else does nothing.
+    """A context around an optimizer step of a loop of the script's own; without effect outside a search.
 
-    For loops without torch's optimizers and without `keras.Model.fit`: a `tf.GradientTape`, `jax.grad`. The time from
-    one step to the next counts. A search tries the script's knobs, its mapped arguments and the environment.
+    For loops without torch's optimizers and without `keras.Model.fit`: a `tf.GradientTape`, `jax.grad`. The time
+    between two steps counts. A search tries the script's knobs, mapped arguments and the environment.
 
     Args:
-        num_samples: Samples that the step learns from; above 0.
+        num_samples: Samples of the step; above 0.
 
     Raises:
         ConfigError: The number of samples is not above 0.

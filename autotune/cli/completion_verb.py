@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import typer
 
@@ -26,12 +27,21 @@ def complete_study(context: typer.Context, incomplete: str) -> list[str]:
     try:
         url = resolve_url(storage_in_use(context.params.get("storage")), working_directory())
         path = sqlite_path(url)
-        if path is None or not path.is_file():
+        if path is None or not path.is_file() or _is_write_ahead(path):
             return []
         with Repository.read(url, patience=Patience(retry_for_s=0, busy_s=COMPLETION_PATIENCE_S)) as repository:
             return _beginning_with(incomplete, reversed(repository.names()))
     except (AutotuneError, OSError):
         return []
+
+
+def _is_write_ahead(path: Path) -> bool:
+    """Whether a SQLite file keeps a write-ahead log: every reader makes two files beside it.
+
+    The format of the header is at https://www.sqlite.org/fileformat.html, bytes 18 and 19.
+    """
+    with path.open("rb") as file:
+        return file.read(20)[18:] == b"\x02\x02"
 
 
 def complete_form(incomplete: str) -> list[str]:
@@ -42,7 +52,7 @@ def complete_form(incomplete: str) -> list[str]:
 
 
 def complete_device(incomplete: str) -> list[str]:
-    """Names of devices. The driver is not asked, so only the first GPU is among them."""
+    """Names of devices, with the first GPU alone: the driver is not asked."""
     return _beginning_with(incomplete, DEVICES)
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from autotune.emit import yaml_format
-from autotune.emit.frameworks import FRAMEWORKS, FrameworkArguments, keras_left_out
+from autotune.emit.frameworks import FRAMEWORKS, FrameworkArguments, keras_left_out, without_variable
 from autotune.emit.headline import headline, one_line
 from autotune.emit.tuned_config import TunedConfig, config_text
 from autotune.errors import ConfigError, UsageError
-from autotune.settings import Settings, text_of, variables_of
+from autotune.settings import SETTINGS, Settings, text_of, variables_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,13 @@ def _environment(config: TunedConfig) -> str:
 
 def _keras_environment(config: TunedConfig) -> str:
     """The variables that Keras and the engines read, for a shell; comments name the settings without a variable."""
-    variables = variables_of(config.settings, os.environ, Settings())
+    of_keras = {each.name: getattr(config.settings, each.name) for each in SETTINGS if each.keras is not None}
+    for name in without_variable(config):
+        of_keras.pop(name)
+    natural = Settings(**{name: getattr(config.script.natural, name) for name in of_keras})
+    tuned = Settings(**of_keras)
+    # Beside the values that differ from the engines' own: ways back from what the user's environment says.
+    variables = variables_of(tuned, os.environ, Settings()) | variables_of(tuned, os.environ, natural)
     comments = (*headline(config)[:-1], *(f"NOT in here: {sentence}" for sentence in keras_left_out(config)))
     lines = [f"# {one_line(comment)}\n" for comment in comments]
     return "".join([*lines, *(f"{name}={shlex.quote(value)}\n" for name, value in variables.items())])

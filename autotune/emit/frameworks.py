@@ -11,8 +11,12 @@ from autotune.emit.tuned_config import TunedConfig
 from autotune.errors import ConfigError
 from autotune.model.maps import template_for
 from autotune.settings import SETTINGS, Settings
+from autotune.settings.engine_memory_fraction import NAME as ENGINE_MEMORY_FRACTION
+from autotune.settings.keras_backend import KerasBackend
 from autotune.settings.precision import HALF, LIGHTNING
 
+YOUNG = ("ddp_static_graph", "dataloader_multiprocessing_context", "dataloader_in_order")
+"""Fields of TrainingArguments that appeared in the course of transformers 5."""
 _HYDRA_PATH = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=\{\}")
 """A template of --map in the form of a Hydra override."""
 
@@ -38,11 +42,16 @@ def huggingface_arguments(config: TunedConfig) -> FrameworkArguments:
         taken.discard("optimizer_form")
     if _trains_on_cpu(config):
         values["use_cpu"] = True  # otherwise bf16 is refused without a GPU
-    note = (
+    notes = [
         "For transformers 4.46 or later: HfArgumentParser(TrainingArguments).parse_yaml_file(FILE) reads it; "
         "output_dir and the rest are yours."
-    )
-    return FrameworkArguments(values=values, left_out=_left_out(config, taken), notes=(note,))
+    ]
+    young = [name for name in YOUNG if name in values]
+    if young:
+        notes.append(
+            f"Releases of transformers before 2026-08 lack {' and '.join(young)}: leave such a line out there."
+        )
+    return FrameworkArguments(values=values, left_out=_left_out(config, taken), notes=tuple(notes))
 
 
 def lightning_arguments(config: TunedConfig) -> FrameworkArguments:
@@ -53,22 +62,30 @@ def lightning_arguments(config: TunedConfig) -> FrameworkArguments:
         "precision": LIGHTNING[config.settings.precision],
     }
     values, taken = _taken("lightning", config, {"trainer": devices, "loader": {}})
-    note = (
+    notes = [
         "For Lightning 2.4 or later: Trainer(**tuned['trainer'], max_epochs=...) and "
         "DataLoader(dataset, **tuned['loader']) take it."
-    )
-    return FrameworkArguments(values=values, left_out=_left_out(config, taken), notes=(note,))
+    ]
+    if "ddp" in values:
+        notes.append("Give the Trainer strategy=DDPStrategy(**tuned['ddp']) too.")
+    return FrameworkArguments(values=values, left_out=_left_out(config, taken), notes=tuple(notes))
 
 
 def accelerate_arguments(config: TunedConfig) -> FrameworkArguments:
-    """Arguments of `accelerate.Accelerator` (1.1 or later), its DataLoaderConfiguration and the training DataLoader."""
+    """Arguments of `accelerate.Accelerator` (1.1 or later), of its plugins, and of the training DataLoader."""
     accelerator: dict[str, Any] = {"cpu": True} if _trains_on_cpu(config) else {}
     accelerator["mixed_precision"] = "no"
     values, taken = _taken("accelerate", config, {"accelerator": accelerator, "dataloader_config": {}, "loader": {}})
+    objects = ["dataloader_config=DataLoaderConfiguration(**tuned['dataloader_config'])"]
+    if "dynamo_plugin" in values:
+        objects.append("dynamo_plugin=TorchDynamoPlugin(**tuned['dynamo_plugin'])")
+    if "ddp" in values:
+        objects.append("kwargs_handlers=[DistributedDataParallelKwargs(**tuned['ddp'])]")
+    is_regional = "use_regional_compilation" in values.get("dynamo_plugin", {})
+    release = "1.7" if is_regional else "1.2" if "dynamo_plugin" in values else "1.1"
     notes = (
-        "For Accelerate 1.1 or later: Accelerator(**tuned['accelerator'], "
-        "dataloader_config=DataLoaderConfiguration(**tuned['dataloader_config'])) "
-        "and DataLoader(dataset, **tuned['loader']) take it.",
+        f"For Accelerate {release} or later: Accelerator(**tuned['accelerator'], "
+        f"{', '.join(objects)}) and DataLoader(dataset, **tuned['loader']) take it.",
         f"Start it with: accelerate launch --num_processes {config.provenance.world_size}",
     )
     return FrameworkArguments(values=values, left_out=_left_out(config, taken), notes=notes)
@@ -131,8 +148,15 @@ def _taken(
 
 
 def keras_left_out(config: TunedConfig) -> tuple[str, ...]:
-    """A sentence for every setting of a Keras script that no variable of the environment carries."""
-    return _left_out(config, {setting.name for setting in SETTINGS if setting.environment is not None})
+    """A sentence for every tuned setting of a Keras script that no variable of the environment carries."""
+    changed = config.settings.differences(config.script.natural)
+    needs_none = {each.name for each in SETTINGS if each.environment or each.keras is None or each.name not in changed}
+    return _left_out(config, needs_none - (without_variable(config) & changed.keys()))
+
+
+def without_variable(config: TunedConfig) -> frozenset[str]:
+    """Names of settings with a variable that the tuned engine of Keras does not read."""
+    return frozenset(() if config.settings.keras_backend is KerasBackend.JAX else (ENGINE_MEMORY_FRACTION,))
 
 
 FRAMEWORKS: Mapping[str, Callable[[TunedConfig], FrameworkArguments]] = {

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from autotune.api import Config
-from autotune.settings import BY_NAME, INERT_WITHOUT_WORKERS, LOADER_FIELDS, Group, Precision
+from autotune.settings import BY_NAME, LOADER_FIELDS, Group, Precision
+from autotune.settings.multiprocessing_context import StartMethod
 
 
 def training_arguments(config: Config, *, kind: type[Any] | None = None, **arguments: Any) -> Any:
@@ -37,7 +39,7 @@ def training_arguments(config: Config, *, kind: type[Any] | None = None, **argum
     from transformers import TrainingArguments
 
     kind = TrainingArguments if kind is None else kind
-    tuned = _tuned(config)
+    tuned = _tuned(config, arguments)
     if (tuned.get("bf16") or tuned.get("fp16")) and not torch.cuda.is_available():
         tuned["use_cpu"] = True  # Without a GPU, transformers refuses both formats otherwise.
     known = {field.name for field in dataclasses.fields(kind)}
@@ -50,16 +52,22 @@ def training_arguments(config: Config, *, kind: type[Any] | None = None, **argum
     return kind(**{**arguments, **tuned})
 
 
-def _tuned(config: Config) -> dict[str, Any]:
-    """Arguments decided by the config: all of a tuned config, otherwise the arguments named in the call of `load`."""
+def _tuned(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments decided by the config: all of a tuned config, otherwise the arguments named in the call of `load`.
+
+    Args:
+        config: Result of `autotune.load`.
+        given: Arguments of the script. The tuned value replaces an argument also where the value is torch's own.
+    """
     fields, settings = config.hand_over(Group.LOADER, Group.BATCH, Group.PRECISION), config.settings
-    values: dict[str, Any] = {
-        f"dataloader_{name}": getattr(settings, name)
-        for name in LOADER_FIELDS
-        if name in fields
-        and "hf" in BY_NAME[name].frameworks
-        and (settings.num_workers > 0 or name not in INERT_WITHOUT_WORKERS)
-    }
+    values: dict[str, Any] = {}
+    for name in LOADER_FIELDS:
+        argument = BY_NAME[name].frameworks.get("hf")
+        if name in fields and argument is not None:
+            values.update(argument(settings, False) or {})
+        if name in fields and f"dataloader_{name}" in given.keys() - values.keys() and name not in settings.inert:
+            value = getattr(settings, name)
+            values[f"dataloader_{name}"] = None if value == StartMethod.DEFAULT else value
     if "batch_size" in fields and settings.batch_size is not None:
         values["per_device_train_batch_size"] = settings.batch_size
     if "grad_accum_steps" in fields:

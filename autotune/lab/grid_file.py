@@ -60,7 +60,8 @@ def create_grid(path: Path, header: GridHeader) -> None:
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        temporary.write_bytes(_line(header))
+        with temporary.open("xb") as file:  # Never through a link of another user.
+            file.write(_line(header))
         try:
             path.hardlink_to(temporary)  # A rename would replace the file of another process.
         finally:

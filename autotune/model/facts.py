@@ -268,9 +268,8 @@ class ScriptFacts:
     set the number of threads. `data_parallel`: torch.nn.DataParallel spreads each batch over devices. `no_convolution`:
     no parameter has the shape of a convolution's weight. `deterministic`: the script requests kernels with reproducible
     results. `attention`: the model calls scaled_dot_product_attention. `own_attention`: the script switches kernels of
-    attention on or off. `ddp`: DistributedDataParallel
-    wraps the model. `pinned_process`: a library has taken cores from the
-    training process. `varying_inputs`: the model's inputs differ in shape. `kept_outputs`: outputs of the
+    attention on or off. `ddp`: DistributedDataParallel wraps the model. `pinned_process`: a library has taken cores
+    from the training process. `varying_inputs`: the model's inputs differ in shape. `kept_outputs`: outputs of the
     model live longer than a step."""
 
     @property

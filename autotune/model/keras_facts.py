@@ -18,7 +18,7 @@ class DataKind(StrEnum):
     GENERATOR = "generator"
     OTHER = "other"
     BATCHES = "batches"
-    """The script hands over single batches, by `train_on_batch` or in a loop of its own."""
+    """The script hands over single batches, by `train_on_batch` or in its own loop."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,7 @@ class KerasFacts:
     """A Keras script, as shown by one run under its own settings."""
 
     version: str
-    """Version of Keras; empty for a loop of the script's own with `autotune.step`."""
+    """Version of Keras; empty for a script's own loop with `autotune.step`."""
     engine: str
     """The engine below Keras: `tensorflow`, `jax` or `torch`."""
     installed_engines: tuple[str, ...] = ()
@@ -55,6 +55,11 @@ class KerasFacts:
     tf_data_threads: int = 0
     """Private threads of the dataset; 0 = the pool of the process."""
     tf_data_deterministic: bool = True
+    tf_data_autotune: bool = True
+    tf_data_ram_budget: int = 0
+    """MiB for the buffers of the dataset; 0 = its own choice."""
+    tf_data_cpu_budget: int = 0
+    """Cores that the dataset counts on; 0 = all."""
 
     def __post_init__(self) -> None:
         """Refuses impossible figures."""

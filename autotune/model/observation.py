@@ -95,6 +95,37 @@ class LoadingTimes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetStage:
+    """A stage of a tf.data dataset, by tf.data's own statistics."""
+
+    name: str
+    """The operation, such as `ParallelMap` or `Batch`."""
+    busy_s: float
+    """Time of the stage's own work on a batch, summed over its threads."""
+    parallelism: int = 1
+    """Threads of the stage."""
+
+    def __post_init__(self) -> None:
+        """Refuses impossible figures."""
+        check_figures(self)
+        if self.parallelism < 1:
+            raise ValueError("a stage has at least one thread")
+        if not self.name.isidentifier():
+            raise ValueError(f"no stage of a dataset has the name {self.name!r:.80}")
+
+    @property
+    def batch_s(self) -> float:
+        """Least time between two batches of the stage."""
+        return self.busy_s / self.parallelism
+
+    @property
+    def text(self) -> str:
+        """The stage in words."""
+        threads = f"{self.parallelism} threads" if self.parallelism > 1 else "one thread"
+        return f"{self.name}, {1000 * self.busy_s:.3g} ms of work on a batch in {threads}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryKinds:
     """Bytes kept by training, by kind; tensors that share memory count once."""
 
@@ -203,6 +234,8 @@ class Observation:
     is_sampled: bool = False
     """True when shares of statements were measured; not if the script uses the timer's signal or a training thread."""
     loading: LoadingTimes | None = None
+    dataset_stages: tuple[DatasetStage, ...] = ()
+    """Of a tf.data dataset, the slowest first; empty for all other data and without statistics."""
     storage: StorageTimes | None = None
     """None when the loader does not hold training up, or when samples cannot be built again."""
     storage_failure: str = ""

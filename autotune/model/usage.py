@@ -1,4 +1,4 @@
-"""The use that a training makes of the machine, as published for the baseline and for the best settings."""
+"""The use of the machine by a training, as published for the baseline and for the best settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
-    """Means over the windows of a trial's finals; None where the system gives no figure."""
+    """Means over the windows of a trial's finals; None without a figure from the system."""
 
     device_utilization: float | None = None
     """Share of the time with a running kernel, 0 to 1."""
@@ -23,8 +23,8 @@ class Usage:
     joules_per_sample: float | None = None
     """Energy of the devices per sample, or per step if samples are not counted."""
     saved_joules_per_hour: float | None = None
-    """Energy that the devices save for all samples that the baseline trains in an hour; below 0 when they need more.
-    None for the baseline."""
+    """Energy saved by the devices on all samples of an hour of the baseline; below 0 if the devices need more. None
+    for the baseline."""
     mfu: float | None = None
     """Arithmetic of the model relative to the device's peak for the number format, 0 to 1."""
     tflops: float | None = None
@@ -40,7 +40,7 @@ class Usage:
     read_bytes_per_s: float | None = None
     """Bytes read from storage, not from the page cache, per second."""
     io_wait: float | None = None
-    """Share of the time in which some process of the machine waited for storage, 0 to 1."""
+    """Share of the time with some process of the machine waiting for storage, 0 to 1."""
 
     def __post_init__(self) -> None:
         """Refuses impossible figures."""

@@ -21,6 +21,8 @@ from autotune.errors import AutotuneError
 
 T = TypeVar("T")
 
+EXACT = frozenset({bool, int, str})
+"""Types whose values need no further check. Most values have such a type."""
 MAX_DEPTH = 24
 """More levels than any data of ours has; reading a hostile file ends here."""
 
@@ -85,6 +87,8 @@ def from_plain(kind: type[T], value: Any) -> T:
 
 
 def _build(annotation: Any, value: Any, where: str, depth: int) -> Any:
+    if annotation in EXACT and type(value) is annotation:
+        return value
     if depth > MAX_DEPTH:
         raise ValueError(f"{where} is nested too deeply")
     origin = _origin(annotation)
@@ -101,7 +105,7 @@ def _build(annotation: Any, value: Any, where: str, depth: int) -> Any:
 
 def _build_union(annotation: Any, value: Any, where: str, depth: int) -> Any:
     errors = []
-    for option in typing.get_args(annotation):
+    for option in _arguments(annotation):
         if option is type(None):
             if value is None:
                 return None
@@ -116,7 +120,7 @@ def _build_union(annotation: Any, value: Any, where: str, depth: int) -> Any:
 def _build_tuple(annotation: Any, value: Any, where: str, depth: int) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"{where} must be a list, not {type(value).__name__}")
-    items = typing.get_args(annotation)
+    items = _arguments(annotation)
     if len(items) == 2 and items[1] is Ellipsis:
         return tuple(_build(items[0], item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value))
     if len(items) != len(value):
@@ -128,7 +132,7 @@ def _build_tuple(annotation: Any, value: Any, where: str, depth: int) -> tuple[A
 def _build_mapping(annotation: Any, value: Any, where: str, depth: int) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise ValueError(f"{where} must be a mapping with string keys")
-    _, kind = typing.get_args(annotation)
+    _, kind = _arguments(annotation)
     return {key: _build(kind, item, f"{where}.{key}", depth + 1) for key, item in value.items()}
 
 
@@ -166,6 +170,7 @@ def _build_scalar(kind: Any, value: Any, where: str) -> Any:
     return value
 
 
+@functools.cache
 def _has_fields(kind: Any) -> bool:
     """Whether a type is a dataclass or a named tuple."""
     return hasattr(kind, "__dataclass_fields__") or (hasattr(kind, "_fields") and issubclass(kind, tuple))
@@ -189,6 +194,11 @@ def _fields(kind: Any) -> Mapping[str, bool]:
 def _hints(kind: Any) -> Mapping[str, Any]:
     """Annotations by field."""
     return typing.get_type_hints(kind)
+
+
+@functools.cache
+def _arguments(annotation: Any) -> tuple[Any, ...]:
+    return typing.get_args(annotation)
 
 
 @functools.cache

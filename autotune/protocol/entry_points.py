@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 """Folder for sys.path in a process that is to import autotune."""
+INTERPRETER = sys.executable
+"""This interpreter, as at the import: a script may set another."""
 INJECT = str(Path(__file__).resolve().parents[1] / "trial" / "inject")
 """Folder for PYTHONPATH in a trial; Python runs the folder's sitecustomize.py at the start of every process."""
 
@@ -41,7 +43,7 @@ class Program(NamedTuple):
 
     def command(self, *words: str) -> list[str]:
         """The command in this interpreter, isolated from the user's variables and packages."""
-        return self.command_by(sys.executable, *words, options=("-I", "-S"))
+        return self.command_by(INTERPRETER, *words, options=("-I", "-S"))
 
     def command_by(self, python: str, *words: str, options: tuple[str, ...] = ()) -> list[str]:
         """The command in an interpreter of the user's.

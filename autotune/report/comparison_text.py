@@ -14,14 +14,14 @@ SCHEMA = 1
 
 
 def comparison_text(comparison: StudyComparison) -> str:
-    """The answer in one sentence, a table of both sides, and the basis of the comparison."""
+    """The answer as a sentence, a table of both sides, and the basis of the comparison."""
     answer, rows, basis = comparison_lines(comparison)
     table = table_text(("", comparison.first.name, comparison.second.name), rows)
     return "\n".join([answer, "", table, basis, ""])
 
 
 def comparison_lines(comparison: StudyComparison) -> tuple[str, list[tuple[str, str, str]], str]:
-    """The answer in one sentence, the rows of the table, and the basis of the comparison."""
+    """The answer as a sentence, the rows of the table, and the basis of the comparison."""
     return _answer(comparison), _rows(comparison), _basis(comparison)
 
 

@@ -14,6 +14,8 @@ from autotune.units import format_bytes, format_interval, format_rate, format_se
 
 WIDTH = 100
 NAME_WIDTH = 12
+NUM_STAGES = 3
+"""Stages of a tf.data dataset to show."""
 SICKNESS_WORDS = {
     "loader": "loader-bound",
     "small_files": "small files",
@@ -63,6 +65,8 @@ def _figures(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
     yield "waiting", _waiting_text(diagnosis)
     if diagnosis.observation.loading is not None:
         yield "a batch", _loading_text(diagnosis.observation.loading, diagnosis.facts.foreign_loader)
+    if diagnosis.observation.dataset_stages:
+        yield "tf.data", "; ".join(stage.text for stage in diagnosis.observation.dataset_stages[:NUM_STAGES])
     storage = _storage_text(diagnosis)
     if storage:
         yield "storage", storage

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from autotune.model.outcome import Outcome
 from autotune.model.trial_records import TrialRecord
@@ -38,7 +39,8 @@ def effect_text(effect: Effect) -> str:
     return f"{ratio_text((effect.ratio, effect.low, effect.high))} ({effect.num_pairs} pairs)"
 
 
-def values_of(settings: Settings) -> dict[str, str]:
+@lru_cache(maxsize=16384)
+def values_of(settings: Settings) -> Mapping[str, str]:
     """Every setting as text; accumulation as a part of the batch, knobs under `knobs.NAME`."""
     values = {name: value_text(getattr(settings, name)) for name in GROUP_OF_FIELD if name != "grad_accum_steps"}
     if settings.grad_accum_steps > 1:
@@ -61,22 +63,24 @@ def effects(trials: Sequence[TrialRecord], baseline: Settings) -> tuple[Effect, 
 
     A setting without effect in the absence of workers is ignored if one trial of a pair has none.
     """
-    measured = [
-        _Measured(
-            values_of(trial.settings), trial.result.measurement.samples_per_second, trial.settings.num_workers == 0
-        )
-        for trial in trials
-        if trial.result.outcome is Outcome.OK and trial.result.measurement is not None
-    ]
     own = values_of(baseline)
+    complete = [
+        trial for trial in trials if trial.result.outcome is Outcome.OK and trial.result.measurement is not None
+    ]
+    rows = [values_of(trial.settings) for trial in complete]
+    columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
+    varying = [name for name, values in columns.items() if len(set(values)) > 1 or {*values} - {own.get(name)}]
+    if not varying:
+        return ()
+    measured = [
+        _Measured(values, trial.result.measurement.samples_per_second, trial.settings.num_workers == 0)
+        for trial, values in zip(complete, zip(*(columns[name] for name in varying), strict=True), strict=True)
+        if trial.result.measurement is not None
+    ]
     logs: dict[tuple[str, str], list[float]] = {}
-    seen: dict[str, set[str]] = {}
-    for one in measured:
-        for name, value in one.values.items():
-            seen.setdefault(name, set()).add(value)
-    for name in (name for name, values in seen.items() if values - {own.get(name)}):
-        for one, other in _pairs(measured, name, own.get(name)):
-            logs.setdefault((name, other.values[name]), []).append(math.log(other.rate / one.rate))
+    for index, name in enumerate(varying):
+        for one, other, value in _pairs(measured, varying, index, own.get(name)):
+            logs.setdefault((name, value), []).append(math.log(other.rate / one.rate))
     found = [_effect(name, own.get(name, ""), end, ratios) for (name, end), ratios in logs.items()]
     return tuple(sorted(found, key=lambda effect: -effect.ratio))
 
@@ -85,30 +89,35 @@ def effects(trials: Sequence[TrialRecord], baseline: Settings) -> tuple[Effect, 
 class _Measured:
     """A trial measured in full."""
 
-    values: Mapping[str, str]
+    values: tuple[str | None, ...]
+    """Values of the varying settings, in their order; None for an unknown knob."""
     rate: float
     is_bare: bool
     """True when the trial has no workers."""
 
 
-def _pairs(measured: Sequence[_Measured], name: str, own: str | None) -> Iterator[tuple[_Measured, _Measured]]:
-    """Pairs with a difference in one setting only; the first of each pair has the baseline's value.
+def _pairs(
+    measured: Sequence[_Measured], names: Sequence[str], index: int, own: str | None
+) -> Iterator[tuple[_Measured, _Measured, str]]:
+    """Pairs with a difference in the setting at `index` only, and the second's value; the first has the baseline's.
 
     Trials are looked up by their other settings, because comparing thousands pairwise takes minutes.
     """
     for ignores_inert in (False, True):
-        alike: dict[tuple[tuple[str, str], ...], list[_Measured]] = {}
-        ignored = {name, *(INERT_WITHOUT_WORKERS if ignores_inert else ())}
-        if ignores_inert and name in INERT_WITHOUT_WORKERS:
+        ignored = {names[index], *(INERT_WITHOUT_WORKERS if ignores_inert else ())}
+        if ignores_inert and names[index] in INERT_WITHOUT_WORKERS:
             return
+        kept = [place for place, name in enumerate(names) if name not in ignored]
+        alike: dict[tuple[str | None, ...], list[_Measured]] = {}
         for one in measured:
-            alike.setdefault(tuple(pair for pair in one.values.items() if pair[0] not in ignored), []).append(one)
+            alike.setdefault(tuple([one.values[place] for place in kept]), []).append(one)
         for group in alike.values():
-            starts = [one for one in group if one.values.get(name) == own]
+            starts = [one for one in group if one.values[index] == own]
             for one in starts:
                 for other in group:
-                    if other.values.get(name) not in (None, own) and (one.is_bare or other.is_bare) is ignores_inert:
-                        yield one, other
+                    value = other.values[index]
+                    if value is not None and value != own and (one.is_bare or other.is_bare) is ignores_inert:
+                        yield one, other, value
 
 
 def _effect(name: str, start: str, end: str, logs: Sequence[float]) -> Effect:

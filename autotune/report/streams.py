@@ -80,8 +80,9 @@ def is_watched() -> bool:
 
 
 def say(text: str) -> None:
-    """Writes one line to standard error, for people."""
-    BestEffortStream(sys.stderr).write(text + "\n")
+    """Writes lines to standard error, for people; without control characters, which a script may have chosen."""
+    shown = "".join(char for char in text if char.isprintable() or char in "\n\t")
+    BestEffortStream(sys.stderr).write(shown + "\n")
 
 
 class BestEffortStream(io.TextIOBase):

@@ -20,6 +20,7 @@ from autotune.protocol.paths import TrialPaths
 from autotune.protocol.supervision import SupervisorSpec
 from autotune.runner.handle import Handle
 from autotune.runner.runner import Start, Supervisor
+from autotune.sandbox.own_files import put
 from autotune.sandbox.process_tree import warnings_held_back
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import GROUP_OF_FIELD
@@ -71,7 +72,7 @@ class ColdRunner:
             ) from error
 
     def _start(self, job: TrialJob, paths: TrialPaths, launch: Launch, start: Start) -> Handle:
-        paths.job.write_text(encode(job))
+        put(paths.job, encode(job), below=self.workspace.folder)
         spec = SupervisorSpec(
             command=job.command,
             cwd=job.cwd,
@@ -84,10 +85,11 @@ class ColdRunner:
         supervisor = launch(spec, self.environment(job, paths), paths)
         return Handle(job, paths, supervisor, self.workspace, self._device, scan, start, began)
 
-    @staticmethod
-    def _launch(spec: SupervisorSpec, environment: Mapping[str, str], paths: TrialPaths) -> subprocess.Popen[bytes]:
+    def _launch(
+        self, spec: SupervisorSpec, environment: Mapping[str, str], paths: TrialPaths
+    ) -> subprocess.Popen[bytes]:
         """Starts a supervisor in a fresh interpreter; the supervisor executes the command."""
-        paths.supervisor.write_text(encode(spec))
+        put(paths.supervisor, encode(spec), below=self.workspace.folder)
         with warnings_held_back():
             return subprocess.Popen(
                 SUPERVISOR.command(str(paths.supervisor)),

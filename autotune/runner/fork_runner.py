@@ -27,6 +27,7 @@ from autotune.runner.handle import Handle
 from autotune.runner.prelude_server import Preparation, PreparingRun, Trust, difference, why_unprepared
 from autotune.runner.python_command import own_modules, plain_command, read_python
 from autotune.runner.runner import Start
+from autotune.sandbox.own_files import put
 
 MAX_SERVERS = 3
 """Each server holds the script's imports in memory. Servers differ in variables that imports read."""
@@ -198,7 +199,7 @@ class ForkRunner:
                 servers=(server.pid,),
                 environment=difference(server.environment, environment),
             )
-            paths.supervisor.write_text(encode(spec))
+            put(paths.supervisor, encode(spec), below=self._cold.workspace.folder)
             return server.fork(paths.supervisor)
 
         start = Start(

@@ -15,6 +15,7 @@ from autotune.protocol.codec import decode, encode
 from autotune.protocol.entry_points import FORK_SERVER, SERVER_LAUNCH
 from autotune.protocol.environment import SERVER
 from autotune.protocol.forking import HOME, ForkServerHello, ForkServerSpec
+from autotune.sandbox.own_files import put
 from autotune.sandbox.process_tree import warnings_held_back
 
 READY_LIMIT_S = 180.0
@@ -76,14 +77,14 @@ class ForkServer:
         self.folder = Path(spec.folder)
         self.environment = dict(environment)
         spec_path = self.folder / "server.json"
-        spec_path.write_text(encode(spec))
+        put(spec_path, encode(spec), below=self.folder.parent)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._home: int | None = None
         words = (str(spec_path), str(theirs.fileno()))
         command = FORK_SERVER.command_by(python, *words)
         if spec.layers is not None:
             command = SERVER_LAUNCH.command(*words, *command)
-        with (self.folder / "server.log").open("wb") as log, theirs, warnings_held_back():
+        with (self.folder / "server.log").open("xb") as log, theirs, warnings_held_back():
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

@@ -27,6 +27,7 @@ from autotune.runner.tree_memory import num_killed_by_kernel
 from autotune.runner.trial_memory import TrialMemory
 from autotune.runner.unseen_processes import UnseenProcesses
 from autotune.sandbox.changed_files import Scan
+from autotune.sandbox.own_files import put
 from autotune.sandbox.shared_files import SharedFiles, present
 from autotune.sandbox.trial_processes import Tree, end_strays
 from autotune.sandbox.workspace import Workspace
@@ -235,7 +236,6 @@ class Handle:
             OSError: The request cannot be written.
         """
         paths = self._home.window(number)
-        paths.folder.mkdir(parents=True, exist_ok=True)
         start = replace(self._start, kind=StartKind.LIVE, reason="", server_s=0.0, judged=lambda result: None)
         handle = Handle(
             job,
@@ -249,9 +249,7 @@ class Handle:
             home=self._home,
             memory=self.memory.begin_anew(job),
         )
-        aside = paths.job.with_suffix(".part")
-        aside.write_text(encode(job))
-        aside.replace(paths.job)
+        put(paths.job, encode(job), below=self._workspace.folder)
         return handle
 
     def end(self) -> None:

@@ -25,6 +25,9 @@ from autotune.runner.fork_server import ForkedSupervisor, ForkServer, ForkServer
 from autotune.runner.handle import POLL_S, Handle
 from autotune.runner.python_command import plain_command
 from autotune.runner.runner import Start
+from autotune.sandbox.own_files import put
+from autotune.sandbox.process_tree import parent_of
+from autotune.sandbox.trial_processes import Tree
 from autotune.settings import Settings
 
 HELLO_LIMIT_S = 5.0
@@ -124,8 +127,11 @@ class Preparation:
             servers=(self.pid, self._server.pid),
             environment=difference(self._environment, environment),
         )
-        paths.supervisor.write_text(encode(spec))
-        self._paths.latest.write_text(str(paths.folder))
+        try:
+            put(paths.supervisor, encode(spec), below=self._workspace.folder)
+            put(self._paths.latest, str(paths.folder), below=self._workspace.folder)
+        except OSError as error:
+            raise ForkServerError(str(error)) from error
         try:
             return ask_for_supervisor(self._connection, paths.supervisor, self._server.home)
         except OSError as error:
@@ -161,9 +167,18 @@ class Preparation:
             servers=(self._server.pid,),
             environment=difference(self._server.environment, environment),
         )
-        paths.supervisor.write_text(encode(spec))
+        put(paths.supervisor, encode(spec), below=self._workspace.folder)
         self._supervisor = self._server.fork(paths.supervisor)
         return self._supervisor
+
+    def _stray(self) -> str:
+        """Why trials cannot be forked: the script has left a process, which would live beside every trial."""
+        own, pid = set(), self.pid
+        while pid and pid != self._supervisor.pid:
+            own.add(pid)
+            pid = parent_of(pid)
+        others = [pid for pid in Tree(self._supervisor.pid).pids() if pid not in own and parent_of(pid)]
+        return f"its beginning has left a process running, {others[0]}" if others else ""
 
     def _hear(self) -> None:
         """Receives the hello of a script that has come to the place."""
@@ -173,7 +188,7 @@ class Preparation:
             hello = receive(PreludeHello, self._connection, HELLO_LIMIT_S)
             self.prepared_s, self._asks_for_threads = hello.prepared_s, hello.asks_for_threads
             self.place, self.pid = hello.place, _pid_behind(self._connection)
-            self.reason = hello.reason
+            self.reason = hello.reason or self._stray()
         except (OSError, ForkServerError) as error:
             # The script runs in that process, and may have written to the descriptor.
             self.reason = f"its beginning was lost: {error}"

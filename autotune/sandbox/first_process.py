@@ -6,10 +6,9 @@ Standard library only. No process of the namespace can signal the first.
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
 
-from autotune.protocol.entry_points import FIRST_PROCESS
+from autotune.protocol.entry_points import FIRST_PROCESS, INTERPRETER
 
 
 def stay(pid: int, status: int, *, is_forked: bool) -> None:
@@ -28,7 +27,7 @@ def stay(pid: int, status: int, *, is_forked: bool) -> None:
         if is_forked:
             os.set_inheritable(status, True)
             with suppress(OSError):
-                os.execv(sys.executable, FIRST_PROCESS.command(str(pid), str(status)))
+                os.execv(INTERPRETER, FIRST_PROCESS.command(str(pid), str(status)))
         wait(pid, status)
     finally:
         os._exit(0)

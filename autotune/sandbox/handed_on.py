@@ -16,6 +16,7 @@ from pathlib import Path
 
 from autotune.sandbox.covered_folders import CACHE_VARIABLES
 from autotune.sandbox.layer_folders import contents, is_opaque
+from autotune.sandbox.own_files import remove_links
 from autotune.sandbox.redirection.redirect_layers import FILES, GONE
 from autotune.sandbox.tree_removal import remove_tree
 
@@ -35,8 +36,8 @@ def drop_outputs(layer: Path, environment: Mapping[str, str] = os.environ, *, ke
         environment: Of the script; names folders of caches.
         keeps_read: Whether files that the probe read again stay; caches stay in any case.
     """
-    if keeps_read and os.statvfs(layer).f_flag & ST_NOATIME:
-        return 0  # The file system notes no reading.
+    if not layer.is_dir() or (keeps_read and os.statvfs(layer).f_flag & ST_NOATIME):
+        return 0  # Without a layer, and on a file system that notes no reading.
     caches = cache_folders(environment)
     num_dropped = 0
     for top, path in contents(layer):
@@ -55,6 +56,7 @@ def drop_redirected_outputs(
         return 0
     caches = cache_folders(environment)
     files, gone = layer / FILES, layer / GONE
+    remove_links((files, gone))
     num_dropped = 0
     for unit, real in _units(files, Path("/"), lambda _, folder: (gone / folder.relative_to(files)).is_file()):
         if not _is_cache(real, caches) and not (keeps_read and _was_read(unit)):

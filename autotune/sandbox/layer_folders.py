@@ -34,9 +34,10 @@ def make_layer_folders(layer: str, path: str) -> tuple[Path, Path]:
 
 
 def contents(layer: Path) -> Iterator[tuple[Path, str]]:
-    """The `upper` folders of a layer, each with the covered path."""
+    """The `upper` folders of a layer, each with the covered path; no link is followed."""
     for folder in sorted(layer.iterdir()) if layer.is_dir() else ():
-        if (folder / PATH).is_file() and (folder / UPPER).is_dir():
+        parts = (folder, folder / PATH, folder / UPPER)
+        if not any(part.is_symlink() for part in parts) and parts[1].is_file() and parts[2].is_dir():
             yield folder / UPPER, os.fsdecode((folder / PATH).read_bytes())
 
 

@@ -18,7 +18,7 @@ from autotune.sandbox.trial_processes import end_strays
 
 LOCK = "lock"
 TRIALS = "trials"
-COMPLETE = Path("study", "complete")
+COMPLETE = "complete"
 """File that marks a finished probe; a workspace without this file holds nothing for a resume."""
 KEPT_S = 7 * 24 * 3600.0
 """Time for a resume to use the probe's layer; a new probe can make the layer again."""

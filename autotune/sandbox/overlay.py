@@ -22,6 +22,7 @@ from autotune.sandbox.layer_folders import copy_mode, earlier_folders, is_kept, 
 from autotune.sandbox.mount_tree import MountTree, is_inside
 from autotune.sandbox.mounts import Mount
 from autotune.sandbox.namespaces import MS_BIND, MS_REC
+from autotune.sandbox.tree_removal import remove_tree
 
 MAX_ENTRIES = 1000
 """A folder without an overlay mount is read-only above this number of entries."""
@@ -157,7 +158,8 @@ class _Layers:
                 self._hand_on(inner, source)
 
     def _hand_on(self, path: str, source: Path) -> None:
-        """Shows one entry of an earlier layer at a path."""
+        """Shows one entry of an earlier layer at a path, in place of what a lower layer has there."""
+        _clear(source, Path(self._tree.at(path)))
         if not source.is_dir() or source.is_symlink():
             _copy_file(source, Path(self._tree.at(path)))
         elif self._holds_workspace(path) and Path(path).is_dir():
@@ -208,6 +210,14 @@ class _Layers:
         """Whether the workspace lies in this folder, on the same mount."""
         workspace = self._plan.workspace
         return is_inside(workspace, path) and self._tree.mount_of(path) == self._tree.mount_of(workspace)
+
+
+def _clear(source: Path, target: Path) -> None:
+    """Removes what a copy cannot replace: links, which lead elsewhere, what gives way to a link, and other kinds."""
+    if not os.path.lexists(target):
+        return
+    if target.is_symlink() or source.is_symlink() or target.is_dir() != source.is_dir():
+        remove_tree(target)
 
 
 def _copy_file(source: Path, target: Path) -> None:

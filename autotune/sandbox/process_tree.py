@@ -27,8 +27,9 @@ _TRACKER = b"from multiprocessing.resource_tracker import main"
 _SHM_MANAGER = b"torch_shm_manager"
 HAS_PROC = Path("/proc/self/stat").exists()
 HAS_LISTS_OF_CHILDREN = Path("/proc/self/task", str(os.getpid()), "children").exists()
-_PARENT, _START = 1, 19
+_STATE, _PARENT, _START = 0, 1, 19
 """Columns of /proc/PID/stat after the name in parentheses."""
+_ENDED = b"Z"
 
 
 def prctl(option: int, value: int) -> None:
@@ -93,6 +94,14 @@ def started_at(pid: int) -> str | None:
         return next((" ".join(words[1:]) for words in _table("pid=,lstart=") if words[0] == str(pid)), None)
     columns = _columns(pid)
     return columns[_START].decode() if columns is not None else None
+
+
+def parent_of(pid: int) -> int:
+    """Process id of the parent of a process; 0 for a process that has ended or cannot be seen."""
+    if not HAS_PROC:
+        return next((parent for child, parent in parents() if child == pid), 0)
+    columns = _columns(pid)
+    return int(columns[_PARENT]) if columns is not None and columns[_STATE] != _ENDED else 0
 
 
 def _columns(pid: int) -> list[bytes] | None:

@@ -8,7 +8,6 @@ import select
 import struct
 import termios
 import time
-from pathlib import Path
 
 HEAD_BYTES = 1 << 20
 """Output kept from the beginning."""
@@ -19,10 +18,14 @@ DRAIN_S = 0.5
 
 
 class BoundedLog:
-    """A log file with the first MiB of the output and the last 64 KiB."""
+    """A log file with the first MiB of the output and the last 64 KiB.
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("wb", buffering=0)
+    Args:
+        file: Descriptor of the empty file, to be closed by the log.
+    """
+
+    def __init__(self, file: int) -> None:
+        self._file = os.fdopen(file, "wb", buffering=0)
         self._num_bytes = 0
         self._tail = b""
 

@@ -13,32 +13,40 @@ trial's. The supervisor
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
-import sys
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from autotune.protocol.codec import decode, encode
-from autotune.protocol.entry_points import LIGHT_SUPERVISOR
+from autotune.protocol.entry_points import INTERPRETER, LIGHT_SUPERVISOR
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.supervision import Order, SupervisorReport, SupervisorSpec
 from autotune.sandbox import shared_files
 from autotune.sandbox.process_tree import PR_SET_CHILD_SUBREAPER, Descendants, ignore_signals, prctl
-from autotune.sandbox.pseudo_terminal import BoundedLog, Terminal, open_terminal
+from autotune.sandbox.pseudo_terminal import HEAD_BYTES, TAIL_BYTES, BoundedLog, Terminal, open_terminal
 from autotune.sandbox.tree_removal import remove_tree
 from autotune.sandbox.trial_launch import Origin, start, with_rollups
 
+MAX_PATH_BYTES = 4096
+"""Longest path of the system."""
 TERM_GRACE_S = 1.0
 """Time between SIGTERM and SIGKILL: enough to flush a log, too little for a checkpoint, which a trial need not save."""
 
 
 class Started(NamedTuple):
-    """A trial after the start."""
+    """A trial after the start: all that the supervisor needs, because the script can change the files of the trial."""
 
-    spec_path: str
+    folder: str
+    """The trial's folder."""
+    log: int
+    """Descriptor of the log."""
+    earlier_log: int
+    """Descriptor of the prelude's log; -1 without a prelude."""
     pid: int | None
     """Of the first process; None when the start failed."""
     status: int
@@ -63,7 +71,8 @@ def main(spec_path: str, origin: Origin | None = None) -> SupervisorSpec | None:
     """
     ignore_signals()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    spec = _read_spec(spec_path)
+    spec = decode(SupervisorSpec, Path(spec_path).read_text())
+    log, earlier_log = _opened_logs(spec)
     in_shared_memory = tuple(sorted(shared_files.present()))
     master, slave = open_terminal()
     pid, status, error = None, -1, ""
@@ -74,7 +83,14 @@ def main(spec_path: str, origin: Origin | None = None) -> SupervisorSpec | None:
     if pid == 0:
         return with_rollups(spec, origin) if origin is not None else spec
     started = Started(
-        spec_path=spec_path, pid=pid, status=status, error=error, master=master, in_shared_memory=in_shared_memory
+        folder=str(Path(spec_path).parent),
+        log=log,
+        earlier_log=earlier_log,
+        pid=pid,
+        status=status,
+        error=error,
+        master=master,
+        in_shared_memory=in_shared_memory,
     )
     if origin is not None:
         _become_light(started, slave)
@@ -82,17 +98,32 @@ def main(spec_path: str, origin: Origin | None = None) -> SupervisorSpec | None:
     return None
 
 
-def _read_spec(path: str) -> SupervisorSpec:
-    return decode(SupervisorSpec, Path(path).read_text())
+def _opened_logs(spec: SupervisorSpec) -> tuple[int, int]:
+    """Descriptors of the new log, and of the prelude's log or -1: no link is followed, and no pipe is waited for."""
+    log = os.open(spec.log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    if spec.earlier_log is None:
+        return log, -1
+    with suppress(OSError):
+        return log, _opened(spec.earlier_log)
+    return log, -1
+
+
+def _opened(path: str) -> int:
+    """A descriptor of a file in a script's reach, for reading; raises `OSError` for links and pipes."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", path)
 
 
 def _become_light(started: Started, slave: int) -> None:
     """Replaces this process by a fresh interpreter, if possible: a forked process holds the server's memory."""
-    for descriptor in (started.master, slave, started.status):
+    for descriptor in (started.master, slave, started.status, started.log, started.earlier_log):
         if descriptor >= 0:
             os.set_inheritable(descriptor, True)
     with suppress(OSError):
-        os.execv(sys.executable, LIGHT_SUPERVISOR.command(encode(started)))
+        os.execv(INTERPRETER, LIGHT_SUPERVISOR.command(encode(started)))
 
 
 def resume(started: str) -> None:
@@ -108,11 +139,11 @@ def resume(started: str) -> None:
 def see_through(started: Started) -> None:
     """Watches a trial to the end, ends the rest of the tree, and reports to the tuner."""
     child_ended = signals_of_children()
-    spec = _read_spec(started.spec_path)
     left = shared_files.SharedFiles(started.in_shared_memory)
-    log, tree = BoundedLog(Path(spec.log)), Descendants(left.note)
-    if spec.earlier_log is not None:
-        log.write(Path(spec.earlier_log).read_bytes())
+    log, tree = BoundedLog(started.log), Descendants(left.note)
+    if started.earlier_log >= 0:
+        with os.fdopen(started.earlier_log, "rb") as earlier:
+            log.write(earlier.read(HEAD_BYTES + TAIL_BYTES))
     terminal = Terminal(started.master, log)
     report = SupervisorReport(error=started.error)
     try:
@@ -129,7 +160,7 @@ def see_through(started: Started) -> None:
     left.remove()
     log.close()
     if _tuner_is_gone():
-        _remove_folders(Path(started.spec_path).parent)
+        _remove_folders(Path(started.folder))
     else:
         os.write(1, encode(report).encode())
 
@@ -184,7 +215,8 @@ def _remove_folders(folder: Path) -> None:
     The script can write to the trial's folder, so only a sibling folder is removed, whatever the file there names.
     """
     with suppress(OSError, ValueError):
-        latest = Path(TrialPaths(folder).latest.read_text())
+        with os.fdopen(_opened(str(TrialPaths(folder).latest)), "rb") as file:
+            latest = Path(os.fsdecode(file.read(MAX_PATH_BYTES)))
         if latest.parent == folder.parent and latest.name not in ("", ".."):
             remove_tree(latest)
     remove_tree(folder)

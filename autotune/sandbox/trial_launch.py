@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from autotune.protocol.environment import SERVER_ROLLUPS
 from autotune.protocol.supervision import SupervisorSpec
-from autotune.sandbox import first_process, landlock, namespaces, overlay
+from autotune.sandbox import first_process, fork_callbacks, landlock, namespaces, overlay
 from autotune.sandbox.process_tree import PR_SET_PDEATHSIG, prctl, send
 
 MAX_DESCRIPTORS = 4096
@@ -146,6 +146,7 @@ def _become_script(spec: SupervisorSpec, error_write: int, origin: Origin | None
     if origin is None:
         os.execvp(spec.command[0], spec.command)
     os.close(error_write)
+    fork_callbacks.unmute()
     if origin.run is not None:
         origin.run(with_rollups(spec, origin))
 

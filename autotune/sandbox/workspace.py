@@ -18,6 +18,7 @@ from autotune.sandbox.handed_on import drop_outputs, drop_redirected_outputs
 from autotune.sandbox.kept_whole import large_copies, large_files, libraries
 from autotune.sandbox.landlock import TRUNCATES
 from autotune.sandbox.locks import COMPLETE, TRIALS, FolderLock
+from autotune.sandbox.own_files import put, remove_links
 from autotune.sandbox.protection_choice import choose
 from autotune.sandbox.redirected_places import redirection
 from autotune.sandbox.sandbox_error import NoSuchPlaceError
@@ -26,7 +27,7 @@ from autotune.sandbox.tree_removal import remove_tree
 from autotune.sandbox.trial_processes import end_strays
 from autotune.sandbox.workspace_places import claimed_folder, unwritable
 
-CONNECTED = Path("study", "connected")
+CONNECTED = "connected"
 """File that marks a study with a need for the network."""
 ROOT = "root"
 """Folder of a trial for its own tree of mounts; empty for all other processes."""
@@ -180,8 +181,7 @@ class Workspace:
         if not self.is_cut_off:
             return False
         try:
-            (self.folder / "study").mkdir(exist_ok=True)
-            (self.folder / CONNECTED).touch()
+            put(self.folder / CONNECTED, "", below=self.folder)
         except OSError as error:
             raise unwritable(self.folder, error) from error
         return True
@@ -302,10 +302,9 @@ class Workspace:
             SandboxError: The workspace cannot be written.
         """
         try:
-            (self.folder / "study").mkdir(exist_ok=True)
-            self.large_copies = large_copies(self._study_layer)
+            self.large_copies = large_copies(self._study_layer) if self.has_layers else ()
             self._drop_outputs(keeps_read=True)
-            (self.folder / COMPLETE).write_text(self._form)
+            put(self.folder / COMPLETE, self._form, below=self.folder)
         except OSError as error:
             raise unwritable(self.folder, error) from error
 
@@ -314,13 +313,15 @@ class Workspace:
         return self._drop_outputs(keeps_read=False) > 0
 
     def _drop_outputs(self, *, keeps_read: bool) -> int:
-        if self._study_layer.is_dir():
+        if self.has_layers:
             return drop_outputs(self._study_layer, keeps_read=keeps_read)
+        remove_links((self.folder / "study", self.redirected))
         return drop_redirected_outputs(self.redirected, keeps_read=keeps_read)
 
     def forget_probe(self) -> None:
         """Empties the study's layer, for a new probe."""
-        remove_tree(self.folder / "study")
+        for name in (COMPLETE, CONNECTED, "study"):  # A half-removed layer must not pass for a whole one.
+            remove_tree(self.folder / name)
 
     @property
     def _form(self) -> str:

@@ -40,6 +40,7 @@ MAX_WEIGHED = 5000
 LARGEST_STEP = 4
 """Largest growth of a micro-batch beside other changes; the forecast is too uncertain for more."""
 
+
 LEAST_GAIN = 0.5
 """Least gain that counts, as a share of the noise: among equal settings some always seem slightly faster, and would
 waste trials."""
@@ -93,15 +94,27 @@ class AfterPlan:
         gain_ratio = prospects.worths([best], least_gain=0.0)[best]
         return Candidate(settings=best, stage=stage, expected_gain_ratio=gain_ratio)
 
+    def _least_size(self, history: History) -> int:
+        """The next allowed micro-batch below the smallest one tried, or that one.
+
+        Far smaller micro-batches have unknown rates, which look like large gains: with time for four trials, one trial
+        split a batch of 32 into single samples.
+        """
+        smallest = min(trial.settings.batch_size or 1 for trial in history.trials)
+        params = ({name: value} for name in (SPLIT, "batch_size") for value in self._sampler.values(name))
+        sizes = (self._space.settings(one).batch_size or 1 for one in params)
+        return max((size for size in sizes if size < smallest), default=smallest)
+
     def _worths(
         self, suggested: list[Settings], history: History, prospects: _Prospects, known: set[Settings]
     ) -> dict[Settings, float]:
         """Expected gains of new settings above the least gain, less the risk of not fitting."""
         centres = [trial.settings for trial in forecast(history).fastest(history.feasible)[:NUM_CENTRES]]
         weighed, worths = set[Settings](known), dict[Settings, float]()
+        least = 0 if self._space.device_is_cpu else self._least_size(history)
 
         def weigh(some: Iterable[Settings]) -> None:
-            new = [one for one in dict.fromkeys(some) if one not in weighed]
+            new = [one for one in dict.fromkeys(some) if one not in weighed and (one.batch_size or 1) >= least]
             weighed.update(new)
             worths.update(prospects.worths(new, least_gain=LEAST_GAIN * self._limits.noise_ratio))
 

@@ -67,6 +67,8 @@ def _plain_result(result: TrialResult) -> dict[str, Any]:
             "data_wait_fraction": measurement.data_wait_fraction,
             "half_width_ratio": half_width / measurement.samples_per_second,
         }
+    if result.surroundings is not None:
+        plain["device_utilization"] = result.surroundings.device_utilization
     return plain
 
 
@@ -86,6 +88,7 @@ def finished_trial(trial: FrozenTrial) -> FinishedTrial | None:
         peak_memory_bytes=plain.get("peak_memory_bytes"),
         compute_samples_per_second=plain.get("compute_samples_per_second"),
         data_wait_fraction=plain.get("data_wait_fraction"),
+        device_utilization=plain.get("device_utilization"),
         expected_gain_ratio=trial.user_attrs.get("expected_gain_ratio"),
         half_width_ratio=plain.get("half_width_ratio"),
         is_near_cap=plain.get("is_near_cap", False),

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 
 from autotune.model.outcome import Outcome
@@ -27,6 +28,9 @@ BATCH = "batch_size"
 """Change of the micro-batch and of gradient accumulation as one, because their product is held fixed."""
 
 KNOB = "knobs."
+
+REMEMBERED = 1 << 16
+"""Size of the caches of changes: every proposal of a large study asks for the changes of all its trials."""
 
 FORMAT = re.compile(r"\b(?:c10::|torch\.)?(?:bfloat16|float16|half|bf16|fp16)\b", re.IGNORECASE)
 """Names of number formats in torch's error messages."""
@@ -123,7 +127,8 @@ def _fewest_alone(tried: Iterable[Changes]) -> int | None:
     return min((changes["num_workers"] for changes in tried if list(changes) == ["num_workers"]), default=None)
 
 
-def changes_of(settings: Settings, script_settings: Settings) -> dict[str, Any]:
+@lru_cache(maxsize=REMEMBERED)
+def changes_of(settings: Settings, script_settings: Settings) -> Changes:
     """The values in which settings differ from the script's own, by name in a fixed order."""
     changes: dict[str, Any] = {}
     for name, (here, _) in settings.differences(script_settings).items():
@@ -136,6 +141,12 @@ def changes_of(settings: Settings, script_settings: Settings) -> dict[str, Any]:
 
 def with_changes(changes: Changes, script_settings: Settings, *, device_is_cpu: bool) -> Settings:
     """The script's own settings with these changes, canonical: the inverse of `changes_of`."""
+    return _with_changes(tuple(changes.items()), script_settings, device_is_cpu)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _with_changes(pairs: tuple[tuple[str, Any], ...], script_settings: Settings, device_is_cpu: bool) -> Settings:
+    changes = dict(pairs)
     values = {name: value for name, value in changes.items() if name != BATCH and not name.startswith(KNOB)}
     if BATCH in changes:
         values["batch_size"], values["grad_accum_steps"] = changes[BATCH]
@@ -296,7 +307,7 @@ class _Investigator:
         fewest = {"num_workers": min(least, core["num_workers"])}
         return fewest if self._fails(fewest) else core
 
-    def _ordered(self, changes: dict[str, Any], number: int) -> dict[str, Any]:
+    def _ordered(self, changes: Changes, number: int) -> dict[str, Any]:
         """Puts known harmless changes first: the changes of the largest measured trial within the given changes.
 
         Only trials with a smaller number count, because later results must not alter the halves under examination.

@@ -30,6 +30,8 @@ class FinishedTrial:
     compute_samples_per_second: float | None = None
     """Rate without the loader, on one cached batch; known for raced-out trials too."""
     data_wait_fraction: float | None = None
+    device_utilization: float | None = None
+    """Share of the time in which the device worked, by its driver; None on a CPU, or without an answer."""
     half_width_ratio: float | None = None
     """Half of the 95 % interval as a share of the rate."""
     expected_gain_ratio: float | None = None

@@ -48,8 +48,9 @@ def importances_of(tried: Sequence[tuple[Mapping[str, Value], float]]) -> dict[s
         if len(tried) > MAX_TRIALS
         else tried
     )
-    names = tried[0][0] if tried else {}
-    choices = {name: tuple(dict.fromkeys(params.get(name) for params, _ in tried)) for name in names}
+    first: Mapping[str, Value] = tried[0][0] if tried else {}
+    choices = {name: tuple(dict.fromkeys(params.get(name) for params, _ in tried)) for name in first}
+    names = [name for name, values in choices.items() if len(values) > 1]
     distributions: dict[str, BaseDistribution] = {name: CategoricalDistribution(choices[name]) for name in names}
     with quiet(), warnings.catch_warnings(action="ignore"):
         study = optuna.create_study(direction="maximize")

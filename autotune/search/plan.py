@@ -19,7 +19,7 @@ from autotune.search.worker_stages import (
     waits_for_data,
     workers_for_usual_gains,
 )
-from autotune.settings import SETTINGS, Settings, Value
+from autotune.settings import SETTINGS, CompileMode, Settings, Value
 from autotune.settings.setting import Effect, Group
 from autotune.space.search_space import KNOB_PREFIX, SearchSpace
 
@@ -27,6 +27,9 @@ BASELINE_STAGE = "baseline"
 
 AS_ASKED_STAGE = "as_asked"
 """The script's own settings, moved into the ranges given by the user."""
+
+COMPILE_STAGE = "compile"
+"""Stage of the first compiled trial on an accelerator."""
 
 MAX_PASSES = 3
 """Most passes around the best; a pass without a move is the last."""
@@ -48,6 +51,9 @@ ONE_BY_ONE = sorted((setting for setting in SETTINGS if setting.cpu_turn), key=l
 
 ENGINE = "keras_backend"
 """The largest choice of a Keras script, before everything that depends on the engine."""
+
+IDLE_UTILIZATION = 0.75
+"""Utilization of a fed device below which the host's launches take a good part of a step."""
 
 GROWN_RATIO = 4
 """Least growth of a micro-batch that may change the bottleneck."""
@@ -100,6 +106,7 @@ def _on_accelerator(state: PlanState) -> None:
     try_shares_of_cores(state)
     if _is_loader_limited(state):
         feed(state)
+    _compile(state)
     grow_micro_batch(state)
     if _usual_compute_again(state):
         grow_micro_batch(state)
@@ -114,7 +121,7 @@ def _is_loader_limited(state: PlanState) -> bool:
 def _feed_keras(state: PlanState) -> None:
     """Tries the data settings of a Keras script whose training waits for data; does nothing for other scripts.
 
-    Workers that are threads wait for each other in Python, so processes are tried with the number of workers at once.
+    Threads as workers block each other in Python: the first change is to processes and to more workers at once.
     """
     if len(state.choices("dataset_workers")) > 1 and not state.is_fed():
         number = max(2, state.at_most("dataset_workers", state.limits.usable_cpus))
@@ -157,6 +164,44 @@ def _usual_gains(state: PlanState) -> None:
     if trial is not None and not trial.outcome.is_complete:
         # One change does harm here, rarely a loader change. From here on the plan tries the other changes singly.
         state.consider(loader, "usual_loader")
+
+
+def _compile(state: PlanState) -> None:
+    """On an accelerator: tries a compiled model beside the usual compute gains, unless the loader is the limit.
+
+    The usual gains may be slower alone: autocast adds launches, and a compiled model has few.
+    """
+    if not state.limits.compiles_early:
+        return
+    changes = {**_usual_compute(state), "compile": True, "compile_mode": _compile_mode(state)}
+    settings = state.changed(changes)
+    compiles_otherwise = bool({"compile", "compile_mode"} & settings.differences(state.best).keys())
+    if compiles_otherwise and settings.compile and state.is_open(settings) and not state.is_pointless(settings):
+        state.measured(settings, COMPILE_STAGE)
+
+
+def _compile_mode(state: PlanState) -> Value:
+    """The first mode to try: CUDA graphs for an idle device, else the quickest build that this model allows."""
+    utilization = _utilization_beside(_usual_compute(state), state)
+    is_idle = utilization is not None and utilization < IDLE_UTILIZATION
+    preferred = (CompileMode.REDUCE_OVERHEAD, CompileMode.REGIONAL) if is_idle else (CompileMode.REGIONAL,)
+    return next((mode for mode in preferred if mode in state.choices("compile_mode")), CompileMode.DEFAULT)
+
+
+def _utilization_beside(compute: dict[str, Value], state: PlanState) -> float | None:
+    """Utilization of the device in the latest trial with these changes, else in the baseline; None = unknown.
+
+    Half precision makes kernels shorter, and more workers feed a device that waited for data.
+    """
+    wanted = state.changed(compute)  # Canonical, as all trials: one of the changes may make another inert.
+    alike = [
+        trial.device_utilization
+        for trial in state.visited.sound
+        if trial.device_utilization is not None
+        and not trial.settings.differences(wanted).keys() & (compute.keys() - SLOW_STARTS)
+    ]
+    baseline = state.visited.baseline
+    return alike[-1] if alike else baseline.device_utilization if baseline is not None else None
 
 
 def _usual_compute_again(state: PlanState) -> bool:

@@ -45,6 +45,8 @@ class PlanLimits:
     """Least part of every peak that does not grow with the micro-batch: weights, gradients, optimizer state."""
     noise_ratio: float = 0.02
     """Relative noise of rates; a smaller difference is noise."""
+    compiles_early: bool = True
+    """Whether the plan tries a compiled model; without time for the build, the other steps go on."""
 
     def __post_init__(self) -> None:
         """Raises `ValueError` for impossible limits."""

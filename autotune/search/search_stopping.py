@@ -175,10 +175,9 @@ def finalists(
     """Trials that may be the fastest, the fastest first, without the baseline; of alike rates the least memory first.
 
     A finalist's interval reaches within the noise of the best rate, and its rate is not below the script's own. On a
-    noisy machine both limits are lower: among a few trials, a lucky one of the script's own settings may seem faster
-    than all others.
-    Raced-out trials and memory variants of the winner are left out. Trials that thrashed at the cap are left out if a
-    calm trial beats the script's own settings: each retry of the allocator may be a crash in a longer run.
+    noisy machine both limits are lower: luck may lift a trial of the script's own settings above all better
+    settings. Raced-out trials and memory variants of the winner are left out. Trials that thrashed at the cap are left
+    out if a calm trial beats the script's own settings: each retry of the allocator may be a crash in a longer run.
 
     Args:
         history: Finished trials.

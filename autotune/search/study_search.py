@@ -18,7 +18,7 @@ from autotune.search.forecast import forecast
 from autotune.search.history import FinishedTrial, History
 from autotune.search.memory_model import MemoryModel
 from autotune.search.optuna_values import verdict
-from autotune.search.plan import PlanFinished, plan
+from autotune.search.plan import COMPILE_STAGE, PlanFinished, plan
 from autotune.search.plan_state import Candidate, PlanLimits
 from autotune.search.prices import FREE, Prices
 from autotune.search.sampler import TpeSampler
@@ -40,6 +40,10 @@ from autotune.space.search_space import SearchSpace
 NUM_LAST = 4
 """Last trials of a budget, used to find the smallest memory of the fastest settings if the space varies it, and to take
 back changes without a gain."""
+
+LEAST_COMPILED_TRIALS = 2
+"""Least time left for a compiled trial of the plan, in such trials. Where every trial and every final starts anew, a
+compilation may cost more than other trials gain."""
 
 LEAST_BEFORE_LAST = 8
 """Fewest trials before the last: a search with fewer spends its trials on gains."""
@@ -318,8 +322,13 @@ class Search:
         if last is not None:
             return last
         planned = self._planned(snapshot)
-        if isinstance(planned, Candidate) and (len(history) < 2 or prices.affords(planned.settings)):
-            return planned
+        if isinstance(planned, Candidate) and planned.stage == COMPILE_STAGE and not _is_affordable(planned, prices):
+            planned = plan(self._with_running(snapshot), self._space, replace(self._limits, compiles_early=False))
+        if isinstance(planned, Candidate):
+            # The second trial may pass the time, because one trial compares nothing; but not by a compilation.
+            builds = planned.settings.compile and not self._script_settings.compile
+            if (len(history) < 2 and not builds) or _is_affordable(planned, prices):
+                return planned
         candidate = outlook()
         ending = self._why_to_end(history, candidate, prices)
         if ending is None and candidate is not None:
@@ -348,6 +357,12 @@ class Search:
 
     def _num_left(self, snapshot: StudySnapshot) -> int:
         return self._max_trials - len(snapshot.running) - _num_finished(snapshot)
+
+
+def _is_affordable(planned: Candidate, prices: Prices) -> bool:
+    """True when the time left suffices for a step of the plan."""
+    num_trials = LEAST_COMPILED_TRIALS if planned.stage == COMPILE_STAGE else 1
+    return prices.num_affordable(planned.settings) >= num_trials
 
 
 def _num_finished(snapshot: StudySnapshot) -> int:

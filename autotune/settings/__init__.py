@@ -1,5 +1,6 @@
 """The settings of a trial, with a file for each setting: values, refusals, effects, application and reading back."""
 
+from autotune.settings.compile_mode import CompileMode
 from autotune.settings.data_type import BOOLEAN_FIELDS, BOUNDS, Settings, text_of
 from autotune.settings.omp_wait_policy import OmpWaitPolicy
 from autotune.settings.precision import Precision
@@ -29,6 +30,7 @@ __all__ = [
     "INERT_WITHOUT_WORKERS",
     "LOADER_FIELDS",
     "SETTINGS",
+    "CompileMode",
     "Group",
     "KerasSeams",
     "OmpWaitPolicy",

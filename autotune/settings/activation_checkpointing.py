@@ -12,6 +12,7 @@ from autotune.settings.setting import Arguments, Features, Group, Memory, OwnLin
 
 if TYPE_CHECKING:
     from autotune.settings.cases import ScriptCase, SearchCase
+    from autotune.settings.data_type import Settings
 
 LEAST_BLOCKS = 2
 LEAST_PARTS = 2
@@ -95,6 +96,13 @@ def why_no_room(name: str) -> Callable[[SearchCase], str]:
     return pointless
 
 
+def _for_trainer(own: Settings, _: bool) -> dict[str, Any]:
+    if not own.activation_checkpointing:
+        return {}
+    # The measured kind: some releases of the Trainer take the reentrant kind by themselves.
+    return {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}}
+
+
 SETTING = Setting(
     name="activation_checkpointing",
     group=Group.KERNELS,
@@ -110,7 +118,7 @@ SETTING = Setting(
     changes_graph=True,
     features=Features(compute=switched("activation_checkpointing")),
     arguments=Arguments(switches={"gradient_checkpointing": "true", "activation_checkpointing": "true"}),
-    frameworks={"hf": lambda own, _: {"gradient_checkpointing": True} if own.activation_checkpointing else {}},
+    frameworks={"hf": _for_trainer},
     own_lines=(OwnLine.PREPARE,),
     by_hand="call torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) for each repeated block",
     by_hand_off="leave out torch.utils.checkpoint",

@@ -165,5 +165,5 @@ SETTING = Setting(
         "deepspeed": _as("train_micro_batch_size_per_gpu"),
     },
     own_lines=(OwnLine.LOADER, OwnLine.MICRO_BATCHES, OwnLine.BACKWARD),
-    by_hand="pass it to the DataLoader",
+    by_hand="pass it to the DataLoader, or to fit of Keras",
 )

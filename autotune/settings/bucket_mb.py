@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from autotune.settings.ddp_group import NOT_LIVE, of_ddp, read_by, why_no_ddp
+from autotune.settings.ddp_group import NOT_LIVE, ddp_argument, of_ddp, read_by, why_no_ddp
 from autotune.settings.setting import Arguments, Features, Group, Memory, OwnLine, Setting
-
-if TYPE_CHECKING:
-    from autotune.settings.data_type import Settings
 
 DEFAULT_BUCKET_MB = 25
 """Default of DistributedDataParallel, in MiB."""
-
-
-def _for_trainer(own: Settings, _: bool) -> dict[str, int]:
-    return {} if own.bucket_mb == DEFAULT_BUCKET_MB else {"ddp_bucket_cap_mb": own.bucket_mb}
 
 
 SETTING = Setting(
@@ -36,7 +28,7 @@ SETTING = Setting(
     arguments=Arguments(numbers=("bucket_cap_mb", "ddp_bucket_cap_mb")),
     not_live=NOT_LIVE,
     read_of_module=read_by(lambda ddp: max(1, round(ddp.bucket_bytes_cap / (1 << 20)))),
-    frameworks={"hf": _for_trainer},
+    frameworks=ddp_argument("bucket_mb", of_trainer="ddp_bucket_cap_mb"),
     own_lines=(OwnLine.RANKS,),
     by_hand="pass bucket_cap_mb to DistributedDataParallel",
 )

@@ -49,7 +49,7 @@ SETTING = Setting(
     arguments=Arguments(switches={"compile": "true", "torch_compile": "true"}),
     frameworks={
         "hf": lambda own, _: {"torch_compile": True} if own.compile else {},
-        "accelerate": lambda own, _: {"accelerator": {"dynamo_backend": "inductor"}} if own.compile else {},
+        "accelerate": lambda own, _: {"dynamo_plugin": {"backend": "inductor"}} if own.compile else {},
     },
     longest_build_s=lambda own: LONGEST_BUILD_S if own.compile else 0.0,
     own_lines=(OwnLine.PREPARE,),

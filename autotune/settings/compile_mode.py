@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from autotune.settings.release import is_before
 from autotune.settings.setting import Features, Group, Memory, OwnLine, Setting, Value
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ GRAPHS = (CompileMode.REDUCE_OVERHEAD, CompileMode.MAX_AUTOTUNE)
 TIMED = (CompileMode.MAX_AUTOTUNE, CompileMode.MAX_AUTOTUNE_NO_CUDAGRAPHS)
 LONGEST_TIMING_S = 600.0
 """The first matrix product takes 24 s and each further shape 4 s on an H200 beside 7 cores; models have dozens."""
+LEAST_TORCH_OF_REGIONS = (2, 5)
+"""Since this release the compiler enters modules by default; before, a compiled block met itself as an opaque call."""
 UNCOMPILED = ""
 """Build of settings without compilation."""
 BUILD_S = {
@@ -53,6 +56,8 @@ def build_of(settings: Settings | None) -> str:
 def _refused_value(case: ScriptCase, mode: Any) -> str:
     if mode is CompileMode.REGIONAL and case.facts.num_repeated_blocks == 0:
         return "the model has no block that repeats"
+    if mode is CompileMode.REGIONAL and is_before(case.facts.torch_version, LEAST_TORCH_OF_REGIONS):
+        return f"with torch {case.facts.torch_version} each block is built apart, or calls itself without end"
     return _why_no_graphs(case.facts) if mode in GRAPHS else ""
 
 
@@ -103,6 +108,15 @@ def _for_trainer(own: Settings, _: bool) -> dict[str, Any] | None:
     return {"torch_compile_mode": own.compile_mode.value} if is_changed else {}
 
 
+def _for_accelerate(own: Settings, _: bool) -> dict[str, Any]:
+    """Arguments of Accelerate's TorchDynamoPlugin."""
+    if not own.compile or own.compile_mode is CompileMode.DEFAULT:
+        return {}
+    if own.compile_mode is CompileMode.REGIONAL:
+        return {"dynamo_plugin": {"use_regional_compilation": True}}
+    return {"dynamo_plugin": {"mode": own.compile_mode.value}}
+
+
 SETTING = Setting(
     name="compile_mode",
     group=Group.KERNELS,
@@ -120,7 +134,7 @@ SETTING = Setting(
     memory=Memory.EITHER,
     changes_graph=True,
     features=Features(large=_uses_graphs, compute=_features),
-    frameworks={"hf": _for_trainer},
+    frameworks={"hf": _for_trainer, "accelerate": _for_accelerate},
     longest_build_s=lambda own: LONGEST_TIMING_S if own.compile and own.compile_mode in TIMED else 0.0,
     own_lines=(OwnLine.PREPARE,),
     by_hand="call model.compile(mode=...)",

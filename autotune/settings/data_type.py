@@ -22,7 +22,9 @@ from autotune.settings.precision import Precision
 from autotune.settings.prefetch_factor import DEFAULT_PREFETCH_FACTOR
 from autotune.settings.registry import GROUP_OF_FIELD, INERT_ON_CPU, INERT_WITHOUT_WORKERS, SETTINGS
 from autotune.settings.sdpa_backend import SdpaBackend
+from autotune.settings.tf_gpu_allocator import TfGpuAllocator
 from autotune.settings.unused_blocks import UnusedBlocks
+from autotune.settings.xla_flags import XlaFlags
 
 BOUNDS: Mapping[str, tuple[int, int]] = MappingProxyType(
     {each.name: each.bounds for each in SETTINGS if each.bounds is not None}
@@ -108,14 +110,30 @@ class Settings:
     """Private threads of a tf.data dataset; 0 = the pool of the process."""
     tf_data_deterministic: bool = True
     """A tf.data dataset keeps the order of its elements."""
+    tf_data_autotune: bool = True
+    """A tf.data dataset chooses its parallelism and buffers while it runs."""
+    tf_data_ram_budget: int = 0
+    """MiB for the buffers of a tf.data dataset; 0 = its own choice; inert without `tf_data_autotune`."""
+    tf_data_cpu_budget: int = 0
+    """Cores that a tf.data dataset counts on; 0 = all; inert without `tf_data_autotune`."""
     tf_data_prefetch: bool = False
     """A tf.data dataset ends in a prefetch of its own choice of size."""
+    tf_device_prefetch: bool = False
+    """A tf.data dataset copies batches to the GPU ahead of time; inert on a CPU and on other engines."""
     dataset_workers: int = 1
     """Workers of a PyDataset; 1 = the training process loads."""
     dataset_multiprocessing: bool = False
     """Workers of a PyDataset are processes; inert with a single worker."""
     dataset_queue: int = 10
     """Batches ready of a PyDataset; inert with a single worker."""
+    tf_memory_growth: bool = False
+    """TensorFlow takes memory bit by bit; inert on a CPU and on other engines."""
+    tf_gpu_allocator: TfGpuAllocator = TfGpuAllocator.DEFAULT
+    """Allocator below TensorFlow; inert on a CPU and on other engines."""
+    engine_memory_fraction: float = 1.0
+    """Largest share of the device's memory for Keras' engine, above 0, at most 1; inert on a CPU."""
+    xla_flags: XlaFlags = XlaFlags.DEFAULT
+    """Options of XLA; inert on a CPU and on the torch engine."""
     knobs: tuple[tuple[str, str], ...] = ()
     """The user's own knobs as (name, value), sorted by name."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.settings.dataset_workers import put, seen, why_no_dataset
-from autotune.settings.setting import Effect, Features, Group, KerasSeams, Memory, OwnLine, Setting, switched
+from autotune.settings.dataset_workers import seams_of, why_no_dataset
+from autotune.settings.keras_group import of_keras
+from autotune.settings.setting import Effect, Features, Group, Memory, OwnLine, Setting, switched
 
 SETTING = Setting(
     name="dataset_multiprocessing",
@@ -13,17 +14,14 @@ SETTING = Setting(
     left_alone="`fit` receives no PyDataset; a single worker",
     frameworks_of_scripts=("keras",),
     domain=(False, True),
-    own=lambda facts: facts.keras.dataset_multiprocessing if facts.keras is not None else None,
+    own=of_keras("dataset_multiprocessing"),
     refused=why_no_dataset,
     is_inert=lambda own: own.dataset_workers == 1,
     cpu_turn=10,
     effect=Effect.LOADER,
     memory=Memory.MORE,
     features=Features(loader=switched("dataset_multiprocessing")),
-    keras=KerasSeams(
-        at_fit=lambda value, fit: put("use_multiprocessing", value, fit),
-        read=lambda _, fit: seen("use_multiprocessing", fit),
-    ),
+    keras=seams_of("use_multiprocessing"),
     own_lines=(OwnLine.KERAS_FIT,),
     by_hand="pass use_multiprocessing to the PyDataset",
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from autotune.settings.dataset_workers import put, seen, why_no_dataset
-from autotune.settings.setting import Effect, Features, Group, KerasSeams, Memory, OwnLine, Setting
+from autotune.settings.dataset_workers import seams_of, why_no_dataset
+from autotune.settings.keras_group import of_keras
+from autotune.settings.setting import Effect, Features, Group, Memory, OwnLine, Setting
 
 SETTING = Setting(
     name="dataset_queue",
@@ -17,16 +18,14 @@ SETTING = Setting(
     domain=(2, 5, 10, 20, 50),
     bounds=(1, 4096),
     most_searched=4096,
-    own=lambda facts: facts.keras.dataset_queue if facts.keras is not None else None,
+    own=of_keras("dataset_queue"),
     refused=why_no_dataset,
     is_inert=lambda own: own.dataset_workers == 1,
     cpu_turn=11,
     effect=Effect.LOADER,
     memory=Memory.MORE,
     features=Features(loader=lambda own: (math.log2(own.dataset_queue),)),
-    keras=KerasSeams(
-        at_fit=lambda value, fit: put("max_queue_size", value, fit), read=lambda _, fit: seen("max_queue_size", fit)
-    ),
+    keras=seams_of("max_queue_size"),
     own_lines=(OwnLine.KERAS_FIT,),
     by_hand="pass max_queue_size to the PyDataset",
 )

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from autotune.settings.setting import Effect, Features, Group, KerasSeams, Memory, OwnLine, Setting, Value
-
-if TYPE_CHECKING:
-    from autotune.settings.cases import ScriptCase, SearchCase
+from autotune.settings.keras_group import of_keras, refused_without
+from autotune.settings.setting import Effect, Features, Group, KerasSeams, Memory, OwnLine, Setting, at_most_per_core
 
 FIELDS = ("workers", "use_multiprocessing", "max_queue_size")
-"""Properties of a PyDataset, which `fit` reads."""
+"""Properties of a PyDataset read by `fit`."""
 
 
-def why_no_dataset(case: ScriptCase) -> str:
-    """Why `fit` receives no PyDataset; empty when it does."""
-    keras = case.facts.keras
-    return "" if keras is None or keras.data == "PyDataset" else "fit receives no PyDataset"
+why_no_dataset = refused_without("PyDataset", "PyDataset")
 
 
-def put(field: str, value: Any, fit: dict[str, Any]) -> None:
-    """Sets a property of the PyDataset in the arguments of `fit`; does nothing for other data."""
-    data = fit.get("x")
-    if all(hasattr(data, name) for name in FIELDS):
-        setattr(data, field, value)
+def is_py_dataset(data: Any) -> bool:
+    """Whether data has the properties of a PyDataset."""
+    return all(hasattr(data, name) for name in FIELDS)
 
 
 def seen(field: str, fit: Mapping[str, Any]) -> Any:
     """A property of the PyDataset in the arguments of `fit`; None for other data."""
     data = fit.get("x")
-    return getattr(data, field) if all(hasattr(data, name) for name in FIELDS) else None
+    return getattr(data, field) if is_py_dataset(data) else None
 
 
-def _is_tried(case: SearchCase, value: Value) -> bool:
-    return int(value) <= max(1, 2 * int(case.cpus))
+def seams_of(field: str) -> KerasSeams:
+    """Seams for a property of the PyDataset in the arguments of `fit`; other data is left alone."""
+
+    def put(value: Any, fit: dict[str, Any]) -> None:
+        data = fit.get("x")
+        if is_py_dataset(data):
+            setattr(data, field, value)
+
+    return KerasSeams(at_fit=put, read=lambda _, fit: seen(field, fit))
 
 
 SETTING = Setting(
@@ -48,14 +48,14 @@ SETTING = Setting(
     domain=(1, 2, 3, 4, 6, 8, 12, 16, 24, 32),
     bounds=(1, 4096),
     most_searched=4096,
-    own=lambda facts: facts.keras.dataset_workers if facts.keras is not None else None,
+    own=of_keras("dataset_workers"),
     refused=why_no_dataset,
-    is_tried=_is_tried,
+    is_tried=at_most_per_core(2),
     cpu_turn=9,
     effect=Effect.LOADER,
     memory=Memory.MORE,
     features=Features(loader=lambda own: (math.log2(own.dataset_workers),)),
-    keras=KerasSeams(at_fit=lambda value, fit: put("workers", value, fit), read=lambda _, fit: seen("workers", fit)),
+    keras=seams_of("workers"),
     own_lines=(OwnLine.KERAS_FIT,),
     by_hand="pass workers to the PyDataset",
 )

@@ -48,6 +48,31 @@ def read_by(read: Callable[[Any], Value]) -> Callable[[Any], Value | None]:
     return of_module
 
 
+def ddp_argument(name: str, of_trainer: str = "") -> Mapping[str, Callable[[Settings, bool], Mapping[str, Any] | None]]:
+    """Arguments of frameworks for one setting of the ranks; nothing for the value of torch.
+
+    Args:
+        name: The setting.
+        of_trainer: Its name among Hugging Face's TrainingArguments; empty = none.
+    """
+
+    def of(settings: Settings, argument: str) -> dict[str, Any]:
+        value = getattr(settings, name)
+        return {} if value == getattr(type(settings)(), name) else {argument: value}
+
+    def for_ranks(settings: Settings, _: bool) -> Mapping[str, Any]:
+        given = of(settings, ARGUMENTS[name])
+        return {"ddp": given} if given else {}
+
+    frameworks: dict[str, Callable[[Settings, bool], Mapping[str, Any] | None]] = {
+        "lightning": for_ranks,
+        "accelerate": for_ranks,
+    }
+    if of_trainer:
+        frameworks["hf"] = lambda settings, _: of(settings, of_trainer)
+    return frameworks
+
+
 def arguments_of(settings: Settings, names: Mapping[str, str] | tuple[str, ...]) -> dict[str, Any]:
     """Arguments of DistributedDataParallel for some of its settings."""
     return {ARGUMENTS[name]: getattr(settings, name) for name in names}

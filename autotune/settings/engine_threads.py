@@ -1,4 +1,4 @@
-"""`engine_threads`: threads of one operation in the engine below Keras."""
+"""`engine_threads`: threads of an operation in the engine below Keras."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from autotune.settings.setting import Features, Group, KerasSeams, OwnLine, Setting, Value
-
-if TYPE_CHECKING:
-    from autotune.settings.cases import SearchCase
+from autotune.settings.setting import Features, Group, KerasSeams, OwnLine, Setting, at_most_per_core
 
 VARIABLES = ("TF_NUM_INTRAOP_THREADS", "NPROC", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables of TensorFlow, of XLA on a CPU, and of torch; oneDNN below TensorFlow reads the third as well."""
@@ -24,12 +21,8 @@ def _environment(value: Any, _: Mapping[str, str]) -> Mapping[str, str]:
     return dict.fromkeys(VARIABLES, str(value)) if value else {}
 
 
-def _is_tried(case: SearchCase, value: Value) -> bool:
-    return int(value) <= max(1, int(case.cpus))
-
-
 def _at_import(value: Any) -> None:
-    """TensorFlow takes the number before its first operation; the other engines have read their variable."""
+    """Sets the number in TensorFlow, before the first operation; JAX and torch have read a variable at their start."""
     import keras
 
     if value and keras.backend.backend() == "tensorflow":
@@ -50,7 +43,7 @@ def _read(_: Any, __: Mapping[str, Any]) -> int | None:
 
 
 def _num_threads(name: str) -> int:
-    """Threads of this process by name, as the kernel keeps it."""
+    """Number of this process's threads with a name, by the kernel's list."""
     names = []
     for path in Path("/proc/self/task").glob("*/comm"):
         try:
@@ -70,7 +63,7 @@ SETTING = Setting(
     domain=(0, 1, 2, 4, 8, 16, 32, 64),
     bounds=(0, 4096),
     most_searched=4096,
-    is_tried=_is_tried,
+    is_tried=at_most_per_core(1),
     cpu_turn=6,
     helps_beside_load=lambda value, own: bool(value) and (not own or value < own),
     features=Features(compute=lambda own: (math.log2(1 + own.engine_threads), 1.0 * (own.engine_threads == 0))),

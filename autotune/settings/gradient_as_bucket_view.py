@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.settings.ddp_group import NOT_LIVE, of_ddp, read_by, why_no_ddp
+from autotune.settings.ddp_group import NOT_LIVE, ddp_argument, of_ddp, read_by, why_no_ddp
 from autotune.settings.setting import Arguments, Features, Group, Memory, OwnLine, Setting, UsualGain, switched
 
 SETTING = Setting(
@@ -21,6 +21,7 @@ SETTING = Setting(
     arguments=Arguments(switches={"gradient_as_bucket_view": "true"}),
     not_live=NOT_LIVE,
     read_of_module=read_by(lambda ddp: bool(ddp.gradient_as_bucket_view)),
+    frameworks=ddp_argument("gradient_as_bucket_view"),
     own_lines=(OwnLine.RANKS,),
     by_hand="pass it to DistributedDataParallel",
 )

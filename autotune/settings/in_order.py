@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings.loader_group import of_loader, why_no_loader
-from autotune.settings.setting import Effect, Features, Group, OwnLine, Setting
+from autotune.settings.loader_group import loader_argument, of_loader, why_no_loader
+from autotune.settings.release import is_before
+from autotune.settings.setting import Effect, Features, Group, OwnLine, Setting, chosen
 
 if TYPE_CHECKING:
     from autotune.settings.cases import ScriptCase
@@ -17,8 +18,7 @@ LEAST_TORCH = (2, 6)
 
 def _refused(case: ScriptCase) -> str:
     facts, loader = case.facts, case.facts.loader
-    numbers = facts.torch_version.split(".")[:2]
-    if all(number.isdigit() for number in numbers) and tuple(map(int, numbers)) < LEAST_TORCH:
+    if is_before(facts.torch_version, LEAST_TORCH):
         return f"torch {facts.torch_version} has no such argument; torch 2.6 has"
     if loader is not None and not loader.is_shuffled:
         return "the loader does not shuffle, and the order may matter to the training"
@@ -49,9 +49,10 @@ SETTING = Setting(
     own=of_loader("in_order"),
     refused=_refused,
     effect=Effect.LOADER,
-    features=Features(loader=lambda own: (1.0 * (not own.in_order),)),
+    features=Features(loader=chosen("in_order", False)),
     put_in_loader=_put,
     read_of_loader=lambda loader: bool(getattr(loader, "in_order", True)),
+    frameworks=loader_argument("in_order", is_rare=True),
     own_lines=(OwnLine.LOADER,),
     by_hand="pass it to the DataLoader",
 )

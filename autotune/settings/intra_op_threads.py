@@ -6,19 +6,15 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings.setting import Features, Group, OwnLine, Setting, Value
+from autotune.settings.setting import Features, Group, OwnLine, Setting, at_most_per_core
 
 if TYPE_CHECKING:
-    from autotune.settings.cases import ScriptCase, SearchCase
+    from autotune.settings.cases import ScriptCase
     from autotune.settings.data_type import Settings
 
 
 def _refused(case: ScriptCase) -> str:
     return "the script sets torch's number of threads by itself" if case.facts.own_threads else ""
-
-
-def _is_tried(case: SearchCase, value: Value) -> bool:
-    return int(value) <= max(1, int(case.cpus))
 
 
 def _environment(value: Any, _: Mapping[str, str]) -> Mapping[str, str]:
@@ -52,7 +48,7 @@ SETTING = Setting(
     most_searched=4096,
     own=lambda facts: int(facts.intra_op_threads),
     refused=_refused,
-    is_tried=_is_tried,
+    is_tried=at_most_per_core(1),
     helps_beside_load=lambda value, own: value < own,
     features=Features(compute=_features, loader=_features),
     environment=_environment,

@@ -7,11 +7,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from autotune.settings.keras_backend import KerasBackend
-from autotune.settings.setting import Features, Group, KerasSeams, Memory, OwnLine, Setting, Value
+from autotune.settings.keras_group import of_keras
+from autotune.settings.setting import Features, Group, KerasSeams, Memory, OwnLine, Setting, Value, chosen
 
 if TYPE_CHECKING:
     from autotune.settings.cases import ScriptCase, SearchCase
-    from autotune.settings.data_type import Settings
 
 LONGEST_BUILD_S = 120.0
 """XLA compiles a large model for a minute or two on a busy host."""
@@ -58,10 +58,6 @@ def _read(model: Any, _: Mapping[str, Any]) -> str:
     return as_value(bool(model.jit_compile)).value
 
 
-def _features(own: Settings) -> tuple[float, ...]:
-    return 1.0 * (own.jit_compile is JitCompile.ON), 1.0 * (own.jit_compile is JitCompile.OFF)
-
-
 SETTING = Setting(
     name="jit_compile",
     group=Group.KERNELS,
@@ -70,14 +66,14 @@ SETTING = Setting(
     left_alone="the script runs eagerly; on the torch engine without an accelerator, unless asked for",
     frameworks_of_scripts=("keras",),
     domain=tuple(member.value for member in JitCompile),
-    own=lambda facts: facts.keras.jit_compile if facts.keras is not None else None,
+    own=of_keras("jit_compile"),
     refused=_refused,
     dropped=_dropped,
     is_inert=lambda own: own.keras_backend in (KerasBackend.NONE, KerasBackend.TORCH),
     cpu_turn=3,
     memory=Memory.EITHER,
     moves_batch=True,
-    features=Features(large=_features),
+    features=Features(large=chosen("jit_compile", JitCompile.ON, JitCompile.OFF)),
     longest_build_s=lambda own: LONGEST_BUILD_S if own.jit_compile is JitCompile.ON else 0.0,
     keras=KerasSeams(at_compile=_at_compile, read=_read),
     own_lines=(OwnLine.KERAS_COMPILE,),

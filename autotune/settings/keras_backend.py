@@ -6,15 +6,14 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings.setting import Features, Group, KerasSeams, Memory, OwnLine, Setting, Value
+from autotune.settings.setting import Features, Group, KerasSeams, Memory, OwnLine, Setting, Value, chosen
 
 if TYPE_CHECKING:
     from autotune.settings.cases import ScriptCase, SearchCase
-    from autotune.settings.data_type import Settings
 
 VARIABLE = "KERAS_BACKEND"
 LONGEST_START_S = 60.0
-"""Another engine's imports and its first compilation."""
+"""Imports and first compilation of another engine."""
 
 
 class KerasBackend(StrEnum):
@@ -28,7 +27,7 @@ class KerasBackend(StrEnum):
 
 
 def _own(facts: Any) -> str | None:
-    """The engine of a Keras script; None for a loop of its own, and for engines that do not train."""
+    """The engine of a Keras script; None for a loop without Keras, and for engines without training."""
     is_known = facts.keras is not None and facts.keras.version and facts.keras.engine in list(KerasBackend)
     return str(facts.keras.engine) if is_known else None
 
@@ -62,10 +61,6 @@ def _read(_: Any, __: Mapping[str, Any]) -> str:
     return str(keras.backend.backend())
 
 
-def _features(own: Settings) -> tuple[float, ...]:
-    return 1.0 * (own.keras_backend is KerasBackend.JAX), 1.0 * (own.keras_backend is KerasBackend.TORCH)
-
-
 SETTING = Setting(
     name="keras_backend",
     group=Group.KERNELS,
@@ -80,7 +75,7 @@ SETTING = Setting(
     is_tried=_is_tried,
     memory=Memory.KIND,
     moves_batch=True,
-    features=Features(large=_features),
+    features=Features(large=chosen("keras_backend", KerasBackend.JAX, KerasBackend.TORCH)),
     environment=_environment,
     is_set_before_start=True,
     not_live="Keras reads it at its import",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from autotune.settings.setting import Value
@@ -48,12 +49,21 @@ def put_in_loader(changes: Mapping[str, Any], arguments: dict[str, Any]) -> None
             put(value, arguments)
 
 
-def loader_argument(name: str) -> Mapping[str, Callable[[Settings, bool], Mapping[str, Any] | None]]:
-    """Arguments of frameworks for a setting of the DataLoader."""
+def loader_argument(
+    name: str, *, is_rare: bool = False
+) -> Mapping[str, Callable[[Settings, bool], Mapping[str, Any] | None]]:
+    """Arguments of frameworks for a setting of the DataLoader.
+
+    Args:
+        name: The setting.
+        is_rare: Whether torch's own value is left out, since older releases lack the argument.
+    """
 
     def of(settings: Settings) -> dict[str, Any]:
         is_inert = settings.num_workers == 0 and name in settings.inert
-        return {} if is_inert else {name: getattr(settings, name)}
+        value = getattr(settings, name)
+        is_left_out = is_inert or (is_rare and value == getattr(type(settings)(), name))
+        return {} if is_left_out else {name: str(value) if isinstance(value, StrEnum) else value}
 
     def for_trainer(settings: Settings, _: bool) -> Mapping[str, Any]:
         return {f"dataloader_{each}": value for each, value in of(settings).items()}

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from autotune.settings.precision import Precision
-from autotune.settings.setting import Features, Group, OwnLine, Setting, Value
+from autotune.settings.setting import Features, Group, OwnLine, Setting, Value, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +67,7 @@ SETTING = Setting(
     cpu_turn=3,
     changes_graph=True,
     decides_training=True,
-    features=Features(compute=lambda own: (1.0 * (own.matmul_precision is MatmulPrecision.MEDIUM),)),
+    features=Features(compute=chosen("matmul_precision", MatmulPrecision.MEDIUM)),
     write=_write,
     is_written_again=True,
     read=_read,

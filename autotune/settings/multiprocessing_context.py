@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings.loader_group import of_loader, why_no_loader
+from autotune.settings.loader_group import loader_argument, of_loader, why_no_loader
 from autotune.settings.setting import Effect, Features, Group, OwnLine, Setting, UsualGain
 
 if TYPE_CHECKING:
@@ -16,16 +16,16 @@ class StartMethod(StrEnum):
     """Ways to start a worker."""
 
     DEFAULT = "default"
-    """The system's: fork on Linux before Python 3.14, then forkserver."""
+    """The system's choice: fork on Linux before Python 3.14, forkserver since."""
     FORK = "fork"
     FORKSERVER = "forkserver"
-    """A fork of a process that holds nothing of the script."""
+    """A fork of a process without memory of the script."""
     SPAWN = "spawn"
     """A new interpreter."""
 
 
 UNSAFE = ("lmdb_before_fork", "hdf5_shared", "cuda_in_fork")
-"""Traps of a dataset that does not survive the fork of a worker."""
+"""Traps of datasets broken by the fork of a worker."""
 FRESH = (StartMethod.FORKSERVER, StartMethod.SPAWN)
 
 
@@ -69,6 +69,7 @@ SETTING = Setting(
         if loader.multiprocessing_context is None
         else str(loader.multiprocessing_context.get_start_method())
     ),
+    frameworks=loader_argument("multiprocessing_context", is_rare=True),
     own_lines=(OwnLine.LOADER,),
     by_hand="pass it to the DataLoader",
 )

@@ -1,4 +1,4 @@
-"""`non_blocking`: copies to the device do not wait for their end."""
+"""`non_blocking`: a copy to the device returns before the end of the copy."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from autotune.settings.data_type import Settings
 
 UNSAFE = ("written", "reused")
-"""Ways of a script with its batches by which the memory of a running copy may change."""
+"""Uses of batches by a script that may change the memory of a running copy."""
 
 
 def _refused(case: ScriptCase) -> str:
-    """Refuses scripts that change a batch in page-locked memory, perhaps before its copy ends."""
+    """Refuses scripts that change a batch in page-locked memory, perhaps during the copy."""
     if case.is_cpu or case.is_claimed(Group.TRANSFER) or case.facts.batch_copy not in UNSAFE:
         return ""
     return WHY_NOT[str(case.facts.batch_copy)]

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings.setting import Features, Group, OwnLine, Setting
+from autotune.settings.setting import Features, Group, OwnLine, Setting, chosen
 
 if TYPE_CHECKING:
     from autotune.settings.cases import SearchCase
-    from autotune.settings.data_type import Settings
 
 VARIABLE = "OMP_WAIT_POLICY"
 
@@ -45,9 +44,7 @@ def wait_policy_in_force() -> OmpWaitPolicy:
     return OmpWaitPolicy.PASSIVE if is_passive else OmpWaitPolicy.DEFAULT
 
 
-def _features(own: Settings) -> tuple[float, ...]:
-    return (1.0 * (own.omp_wait_policy is OmpWaitPolicy.PASSIVE),)
-
+IS_PASSIVE = chosen("omp_wait_policy", OmpWaitPolicy.PASSIVE)
 
 SETTING = Setting(
     name="omp_wait_policy",
@@ -59,7 +56,7 @@ SETTING = Setting(
     own=lambda facts: str(facts.omp_wait_policy),
     pointless=_pointless,
     helps_beside_load=lambda value, own: value is not own and value is OmpWaitPolicy.PASSIVE,
-    features=Features(compute=_features, loader=_features),
+    features=Features(compute=IS_PASSIVE, loader=IS_PASSIVE),
     environment=_environment,
     is_set_before_start=True,
     not_live="the OpenMP runtime reads it at the start of the process",

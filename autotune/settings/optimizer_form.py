@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings.setting import Features, Group, Memory, OwnLine, Setting, UsualGain, Value
+from autotune.settings.setting import Features, Group, Memory, OwnLine, Setting, UsualGain, Value, chosen
 
 if TYPE_CHECKING:
     from autotune.settings.cases import ScriptCase, SearchCase
@@ -43,7 +43,7 @@ def forms_of(optimizer: Any) -> tuple[str, ...]:
     kind, parameters = type(optimizer), [p for group in optimizer.param_groups for p in group["params"]]
     flags = inspect.signature(kind).parameters.keys() & {"foreach", "fused"}
     is_plain = not any(
-        group.get("differentiable") or group.get("capturable") or isinstance(group.get("lr"), torch.Tensor)
+        group.get("differentiable") or (isinstance(group.get("lr"), torch.Tensor) and not group.get("capturable"))
         for group in optimizer.param_groups
     )
     if kind is not getattr(torch.optim, kind.__name__, None) or not flags or not is_plain or read(optimizer) is None:
@@ -82,11 +82,12 @@ def write(optimizer: Any, value: Any) -> None:
     is_fused = bool(flags.get("fused"))
     for group in optimizer.param_groups:
         group.update(flags)
+        # CUDA graphs of the script's own, and the fused kernel, count steps on the device; the rest on the host.
+        is_on_device = is_fused or bool(group.get("capturable"))
         for parameter in group["params"]:
             state = optimizer.state.get(parameter, {})
             if isinstance(state.get("step"), torch.Tensor):
-                # The fused kernel counts steps on the device, the others on the host.
-                state["step"] = state["step"].to(parameter.device if is_fused else "cpu", torch.float32)
+                state["step"] = state["step"].to(parameter.device if is_on_device else "cpu", torch.float32)
     if is_fused:
         optimizer._step_supports_amp_scaling = True
     else:
@@ -120,10 +121,6 @@ def _dropped(case: SearchCase) -> Iterator[tuple[Value, str]]:
         yield OptimizerForm.FOREACH.value, "it is torch's own choice on this device"
 
 
-def _features(own: Settings) -> tuple[float, ...]:
-    return 1.0 * (own.optimizer_form is OptimizerForm.FUSED), 1.0 * (own.optimizer_form is OptimizerForm.FOR_LOOP)
-
-
 def _for_trainer(own: Settings, _: bool) -> dict[str, str] | None:
     """The Trainer's name of AdamW in this form; the Trainer has no names for the rest."""
     if own.optimizer_form is OptimizerForm.FUSED:
@@ -136,7 +133,10 @@ SETTING = Setting(
     group=Group.OPTIMIZER,
     default=OptimizerForm.DEFAULT,
     takes_effect="torch's own optimizers, before their first step",
-    left_alone="the optimizer is not torch's own, or has tensors as rates; `fused` beside the script's own GradScaler",
+    left_alone=(
+        "the optimizer is not torch's own, or has tensors as rates without `capturable`; `fused` beside the script's "
+        "own GradScaler"
+    ),
     domain=tuple(member.value for member in OptimizerForm),
     own=lambda facts: str(facts.own_optimizer_form),
     refused=_refused,
@@ -145,7 +145,7 @@ SETTING = Setting(
     usual=UsualGain(value=OptimizerForm.FUSED.value, is_small=True),
     cpu_turn=4,
     memory=Memory.EITHER,
-    features=Features(compute=_features),
+    features=Features(compute=chosen("optimizer_form", OptimizerForm.FUSED, OptimizerForm.FOR_LOOP)),
     read_of_optimizer=read,
     write_to_optimizer=write,
     frameworks={"hf": _for_trainer},

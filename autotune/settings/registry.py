@@ -50,10 +50,18 @@ NAMES = (
     "engine_threads",
     "tf_data_threads",
     "tf_data_deterministic",
+    "tf_data_autotune",
+    "tf_data_ram_budget",
+    "tf_data_cpu_budget",
     "tf_data_prefetch",
+    "tf_device_prefetch",
     "dataset_workers",
     "dataset_multiprocessing",
     "dataset_queue",
+    "tf_memory_growth",
+    "tf_gpu_allocator",
+    "engine_memory_fraction",
+    "xla_flags",
 )
 """Settings and their files. A search of the folder for files would give no order, and cost every trial a listing."""
 SETTINGS: tuple[Setting, ...] = tuple(import_module(f"autotune.settings.{name}").SETTING for name in NAMES)
@@ -87,6 +95,8 @@ def variables_of(settings: Settings, base: Mapping[str, str], own: Settings | No
     variables: dict[str, str] = {}
     for setting in SETTINGS:
         value = getattr(settings, setting.name)
+        if setting.is_inert is not None and setting.is_inert(settings):
+            continue  # Nobody reads the variable, or another setting of the same variable holds.
         if setting.environment is not None and (own is None or value != getattr(own, setting.name)):
             variables.update(setting.environment(value, {**base, **variables}))  # two settings may share a variable
     return variables

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings.setting import Features, Group, Memory, OwnLine, Setting, Value
+from autotune.settings.setting import Features, Group, Memory, OwnLine, Setting, Value, chosen
 
 if TYPE_CHECKING:
     from autotune.settings.cases import SearchCase
-    from autotune.settings.data_type import Settings
 
 
 class SdpaBackend(StrEnum):
@@ -72,10 +71,6 @@ def _read() -> str | None:
     return {0: SdpaBackend.MATH.value, 1: on[0].value if on else ""}.get(len(on))
 
 
-def _features(own: Settings) -> tuple[float, ...]:
-    return tuple(1.0 * (own.sdpa_backend is each) for each in (*FUSED, SdpaBackend.MATH))
-
-
 SETTING = Setting(
     name="sdpa_backend",
     group=Group.KERNELS,
@@ -88,7 +83,7 @@ SETTING = Setting(
     dropped=_dropped,
     memory=Memory.EITHER,
     changes_graph=True,
-    features=Features(compute=_features),
+    features=Features(compute=chosen("sdpa_backend", *FUSED, SdpaBackend.MATH)),
     write=_write,
     is_written_again=True,
     read=_read,

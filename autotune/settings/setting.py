@@ -61,6 +61,7 @@ class Memory(StrEnum):
 class OwnLine(StrEnum):
     """Lines of a script that applies settings itself, in place of our seams; in the order of a script."""
 
+    KERAS_VARIABLES = "# start Python with the variables of `autotune export --to keras-env`"
     KERAS_BACKEND = 'os.environ["KERAS_BACKEND"] = cfg.settings.keras_backend.value  # before keras is imported'
     KERAS_PREPARE = "cfg.prepare_keras()  # before the model is built"
     KERAS_COMPILE = "model.compile(loss=..., **cfg.compile_kwargs(optimizer))"
@@ -210,7 +211,9 @@ class Setting(NamedTuple):
     environment: Callable[[Any, Mapping[str, str]], Mapping[str, str]] | None = None
     """Variables for a value before Python starts, given the variables of the user."""
     is_set_before_start: bool = False
-    """Nothing but the environment puts the setting in force."""
+    """The setting is in force before the script's first line."""
+    read_tolerance: float = 0.0
+    """Largest difference of a number read back from the number asked for, where a reading is rounded."""
     not_live: str = ""
     """Why no running process can change the setting; empty when every step's end suffices."""
     write: Callable[[Any], None] | None = None
@@ -269,3 +272,13 @@ class Setting(NamedTuple):
 def switched(name: str) -> Callable[[Settings], Numbers]:
     """One feature, 1 where a setting is on."""
     return lambda settings: (1.0 * getattr(settings, name),)
+
+
+def chosen(name: str, *values: Value) -> Callable[[Settings], Numbers]:
+    """One feature for each value, 1 where a setting has the value."""
+    return lambda settings: tuple(1.0 * (getattr(settings, name) == value) for value in values)
+
+
+def at_most_per_core(num: int) -> Callable[[SearchCase, Value], bool]:
+    """Tries numbers up to `num` for each whole core of a rank; the number 1 on every machine."""
+    return lambda case, value: int(value) <= max(1, num * int(case.cpus))

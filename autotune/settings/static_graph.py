@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.settings.ddp_group import NOT_LIVE, of_ddp, read_by, why_no_ddp
+from autotune.settings.ddp_group import NOT_LIVE, ddp_argument, of_ddp, read_by, why_no_ddp
 from autotune.settings.setting import Arguments, Features, Group, Memory, OwnLine, Setting, switched
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ SETTING = Setting(
     arguments=Arguments(switches={"static_graph": "true"}),
     not_live=NOT_LIVE,
     read_of_module=read_by(lambda ddp: bool(ddp.static_graph)),
+    frameworks=ddp_argument("static_graph", of_trainer="ddp_static_graph"),
     own_lines=(OwnLine.RANKS,),
     by_hand="pass it to DistributedDataParallel",
 )

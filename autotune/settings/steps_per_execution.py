@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from autotune.settings.keras_backend import KerasBackend
+from autotune.settings.keras_group import of_keras
 from autotune.settings.setting import Features, Group, KerasSeams, OwnLine, Setting, Value
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ SETTING = Setting(
     domain=(1, 2, 4, 8, 16, 32, 64),
     bounds=(1, 1 << 16),
     most_searched=1 << 16,
-    own=lambda facts: facts.keras.steps_per_execution if facts.keras is not None else None,
+    own=of_keras("steps_per_execution"),
     refused=_refused,
     is_tried=_is_tried,
     is_inert=lambda own: own.keras_backend in (KerasBackend.NONE, KerasBackend.TORCH),

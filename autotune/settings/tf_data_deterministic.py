@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from autotune.settings.keras_group import of_keras
 from autotune.settings.setting import Effect, Features, Group, KerasSeams, OwnLine, Setting, switched
 from autotune.settings.tf_data_threads import dataset_of, why_no_dataset, with_option
 
@@ -30,7 +31,7 @@ SETTING = Setting(
     left_alone="`fit` receives no tf.data dataset",
     frameworks_of_scripts=("keras",),
     domain=(True, False),
-    own=lambda facts: facts.keras.tf_data_deterministic if facts.keras is not None else None,
+    own=of_keras("tf_data_deterministic"),
     refused=why_no_dataset,
     cpu_turn=8,
     effect=Effect.LOADER,

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from autotune.settings.setting import Effect, Features, Group, KerasSeams, OwnLine, Setting, Value
+from autotune.settings.keras_group import of_keras, refused_without
+from autotune.settings.setting import Effect, Features, Group, KerasSeams, OwnLine, Setting, at_most_per_core
 
-if TYPE_CHECKING:
-    from autotune.settings.cases import ScriptCase, SearchCase
-
-
-def why_no_dataset(case: ScriptCase) -> str:
-    """Why `fit` receives no tf.data dataset to put options on; empty when it does."""
-    keras = case.facts.keras
-    return "" if keras is None or keras.data == "tf.data" else "fit receives no tf.data dataset"
+why_no_dataset = refused_without("tf.data", "tf.data dataset")
 
 
 def dataset_of(fit: Mapping[str, Any]) -> Any:
@@ -41,10 +35,6 @@ def with_option(fit: dict[str, Any], change: Any) -> None:
     fit["x"] = dataset.with_options(options)
 
 
-def _is_tried(case: SearchCase, value: Value) -> bool:
-    return int(value) <= max(1, 2 * int(case.cpus))
-
-
 def _at_fit(value: Any, fit: dict[str, Any]) -> None:
     def change(options: Any) -> None:
         options.threading.private_threadpool_size = value
@@ -68,9 +58,9 @@ SETTING = Setting(
     domain=(0, 1, 2, 4, 8, 16, 32, 64),
     bounds=(0, 4096),
     most_searched=4096,
-    own=lambda facts: facts.keras.tf_data_threads if facts.keras is not None else None,
+    own=of_keras("tf_data_threads"),
     refused=why_no_dataset,
-    is_tried=_is_tried,
+    is_tried=at_most_per_core(2),
     cpu_turn=7,
     effect=Effect.LOADER,
     features=Features(loader=lambda own: (math.log2(1 + own.tf_data_threads), 1.0 * (own.tf_data_threads == 0))),

@@ -32,7 +32,7 @@ def derive_space(facts: ScriptFacts, machine: Machine, spec: SearchSpec) -> Sear
     """The space of this script on this machine, narrowed as the user asked.
 
     Raises:
-        SearchSpaceError: The user asks for a setting that is refused here, or for a value that cannot be.
+        SearchSpaceError: The user asks for a refused setting, or for an impossible value.
     """
     return _Derivation(facts, machine, spec).space()
 
@@ -47,7 +47,7 @@ class _Derivation:
         self._script_settings = script_settings_of(facts, self._mapped)
         self._refused: dict[str, str] = {}
         self._foreign: set[str] = set()
-        """Settings of other frameworks; only a user who names one hears of them."""
+        """Settings of other frameworks, refused without a message unless the user names the setting."""
         self._is_fixed_batch = spec.effective_batch == "fixed"
         self._batch = self._batch_per_device()
         self._case = SearchCase(
@@ -92,7 +92,7 @@ class _Derivation:
         )
 
     def _own_values(self) -> tuple[dict[str, list[Value]], dict[str, list[Value]]]:
-        """Static domains with the script's own values added, first as domains, then as allowed values."""
+        """Static domains with the script's own values added, as a pair: the domains, and the allowed values."""
         plain = self._script_settings.to_dict()
         domains = {name: list(values) for name, values in DOMAINS.items()}
         for name, values in domains.items():
@@ -138,7 +138,7 @@ class _Derivation:
         self._refused.setdefault(name, reason)
 
     def _drop(self, allowed: dict[str, list[Value]], name: str, value: Value, reason: str) -> None:
-        """Takes one value away, unless the script has it."""
+        """Takes a value away, except the script's own."""
         if value in allowed[name] and value != self._script_settings.to_dict()[name]:
             allowed[name].remove(value)
             self._refused.setdefault(f"{name}={value}", reason)

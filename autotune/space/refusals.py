@@ -10,8 +10,6 @@ from autotune.settings.cases import ScriptCase
 
 WORDS = {"torch": "torch", "keras": "Keras", "loop": "a loop of its own"}
 """Frameworks for people."""
-WORDS = {"torch": "torch", "keras": "Keras", "loop": "a loop of its own"}
-"""Frameworks for people."""
 SIMULATORS = frozenset({"gymnasium", "gym", "pettingzoo", "dm_env", "envpool", "ale_py", "procgen"})
 """Packages of environments for reinforcement learning."""
 

@@ -1,7 +1,7 @@
 """Changes of many threads in one commit.
 
-A commit waits for the disk, so a hundred changes in one commit take about as long as a single change. While a commit
-runs, further changes gather; the next commit has them all.
+A commit waits for the disk: a hundred changes in one commit take about as long as a single change. While a commit
+runs, further changes gather for the next commit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Change:
 
 
 class GroupCommit:
-    """Commits the changes of all waiting threads together; a refused change leaves the others as they are.
+    """Commits the changes of all waiting threads together; a refused change spares the rest.
 
     Args:
         database: An open database.
@@ -69,7 +69,7 @@ class GroupCommit:
         with self._lock:
             self._waiting.append(change)
         with self._turn:
-            if not change.is_done:  # else the thread before has committed the change
+            if not change.is_done:  # the thread before may have committed the change
                 with self._lock:
                     waiting, self._waiting = self._waiting, []
                 self._commit(waiting)
@@ -89,7 +89,7 @@ class GroupCommit:
                 change.is_done = True
 
     def _commit_together(self, changes: Sequence[_Change]) -> bool:
-        """Whether every change has a result or an error; False after a failure that may be of a single change."""
+        """Whether every change has a result or an error; False if a single change may have failed."""
 
         def run(connection: Connection) -> None:
             for change in changes:

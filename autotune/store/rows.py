@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
 from autotune.store.secrets import allowed_environment, mask_plain, masked_command
 
+NUM_FINALS = 256
+"""Size of the cache of finals: more than any study has."""
 T = TypeVar("T")
 
 
@@ -189,9 +192,15 @@ def final_from_row(row: RowMapping) -> FinalRecord:
             round=row["round"],
             number=row["number"],
             settings=Settings.from_dict(json.loads(row["settings"])),
-            result=from_plain(TrialResult, json.loads(row["result"])),
+            result=_result_of_final(row["result"]),
             finished_at=moment_from_text(row["finished_at"]),
         )
+
+
+@functools.lru_cache(maxsize=NUM_FINALS)
+def _result_of_final(text: str) -> TrialResult:
+    """The result, read once: the finals ask for all their runs again and again."""
+    return from_plain(TrialResult, json.loads(text))
 
 
 def result_to_json(document: dict[str, Any]) -> str:

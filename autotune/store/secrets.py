@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
@@ -186,11 +187,17 @@ def _mask_assignments(text: str) -> str:
 
 
 def mask_plain(value: Any) -> Any:
-    """Plain JSON data with `mask_text` applied to every string, keys excepted."""
+    """Plain JSON data with `mask_text` applied to every string, except keys and values of autotune's enumerations.
+
+    A masked outcome could not be read back, and tells nothing of a password that happens to be the same word.
+    """
     known = _known_pattern(frozenset(_known_secrets()))
+    own_words = _own_words(Enum) if known is not None else frozenset()
 
     def mask(item: Any) -> Any:
         if isinstance(item, str):
+            if item in own_words:
+                return item
             return _mask_shapes(item if known is None else known.sub(MASK, item))
         if isinstance(item, Mapping):
             return {key: mask(inner) for key, inner in item.items()}
@@ -199,6 +206,13 @@ def mask_plain(value: Any) -> Any:
         return item
 
     return mask(value)
+
+
+def _own_words(enumeration: type[Enum]) -> frozenset[str]:
+    """Values of all enumerations of autotune loaded so far, below one class."""
+    is_ours = enumeration.__module__.partition(".")[0] == "autotune"
+    values = [member.value for member in enumeration] if is_ours else []
+    return frozenset(values).union(*map(_own_words, enumeration.__subclasses__()))
 
 
 def _secret_arguments(argv: Sequence[str]) -> Iterator[str]:

@@ -254,13 +254,14 @@ class Budget:
         """Time for further trials in seconds, beside the finals; negative when the finals need more than is left.
 
         The second trial may take the time of the finals, and a tenth more than the given time, because with a single
-        trial the finals would have nothing to compare.
+        trial the finals would have nothing to compare. A second trial with another build may not: its finals build
+        again.
 
         Args:
             settings: Settings of the next trial. The finals run these settings if they turn out fastest, so time for
                 the compilations is kept too.
         """
-        if len(self._window_s) <= 1:
+        if len(self._window_s) <= 1 and build_of(settings) in (UNCOMPILED, *self._trial_s):
             return self._tolerated_s
         kept_s = self.reserve_s
         if settings is not None:

@@ -1,19 +1,20 @@
-"""Memory that a short window does not show: longer batches, and a host whose memory grows over an epoch. Pure."""
+"""Notes on memory beyond a short window: longer batches, and growth of host memory over an epoch. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import NamedTuple
 
 from autotune.measure.block import Phase
 from autotune.model.result import RankResult, TrialResult
 from autotune.units import MIB, format_bytes
 
 LEAST_GROWTH_BYTES = 8 * MIB
-"""Growth over a window that buffers and heaps show without end; a trend shows in every window."""
+"""Growth of buffers and heaps over a window, seen without any trend; a trend shows in every window."""
 NOTABLY_LONGER = 1.1
-"""Bytes of the longest batch over the mean from which the batch is told."""
+"""Least ratio of the longest batch to the mean, in bytes, for a note."""
 
 
 def growth_notes(finals: Sequence[TrialResult], host_cap_bytes: int | None) -> Iterator[str]:
@@ -38,34 +39,46 @@ def growth_notes(finals: Sequence[TrialResult], host_cap_bytes: int | None) -> I
 
 def _on_host(finals: Sequence[TrialResult], cap_bytes: int) -> Iterator[str]:
     """Tells when the host's memory would pass the cap, if the memory grew in every final."""
-    grown = [_growth(each) for each in finals]
-    if not grown or any(each is None for each in grown):
+    growths = [growth for growth in map(_growth, finals) if growth is not None]
+    if not growths or len(growths) < len(finals):
         return
-    slopes = [each[0] for each in grown if each is not None]
-    held, epoch = max(each[1] for each in grown if each), max(each[2] for each in grown if each)
-    slope = median(slopes)
-    at_end = held + slope * epoch
-    if at_end <= cap_bytes:
+    pace = median(growth.bytes_per_batch for growth in growths)
+    held_bytes = max(growth.held_bytes for growth in growths)
+    num_batches = max(growth.epoch_batches for growth in growths)
+    end_bytes = held_bytes + pace * num_batches
+    if end_bytes <= cap_bytes:
         return
-    until = max(0, math.floor((cap_bytes - held) / slope))
+    until = max(0, math.floor((cap_bytes - held_bytes) / pace))
     yield (
-        f"Host memory grows by {format_bytes(round(slope * 1000))} in 1,000 batches. At this pace the cap of "
-        f"{format_bytes(cap_bytes)} is passed after {until:,} of the {epoch:,} batches of an epoch, and the epoch ends "
-        f"at {format_bytes(round(at_end))}. A usual reason: workers copy each page of Python objects that they read, "
-        "such as a list of paths in the dataset; an array or a tensor in place of the list stays shared."
+        f"Host memory grows by {format_bytes(round(pace * 1000))} in 1,000 batches. At this pace the cap of "
+        f"{format_bytes(cap_bytes)} is passed after {until:,} of the {num_batches:,} batches of an epoch, and the "
+        f"epoch ends at {format_bytes(round(end_bytes))}. A usual reason: workers copy each page of Python objects "
+        "that they read, such as a list of paths in the dataset; an array or a tensor in place of the list stays "
+        "shared."
     )
 
 
-def _growth(result: TrialResult) -> tuple[float, int, int] | None:
-    """Bytes a batch, held bytes, and batches of an epoch; None without a trend."""
+class _Growth(NamedTuple):
+    """The trend of the host's memory in one final."""
+
+    bytes_per_batch: float
+    held_bytes: int
+    epoch_batches: int
+
+
+def _growth(result: TrialResult) -> _Growth | None:
+    """The trend over the window; None without a trend."""
     if not result.ranks or any(rank.host_growth_bytes is None or not _num_batches(rank) for rank in result.ranks):
         return None
     grown = sum(rank.host_growth_bytes or 0 for rank in result.ranks)
     epoch = max((rank.epoch_micro_batches or 0 for rank in result.ranks), default=0)
     if grown < LEAST_GROWTH_BYTES or not epoch:
         return None
-    held = sum(rank.held_host_bytes or 0 for rank in result.ranks)
-    return grown / max(map(_num_batches, result.ranks)), held, epoch
+    return _Growth(
+        bytes_per_batch=grown / max(map(_num_batches, result.ranks)),
+        held_bytes=sum(rank.held_host_bytes or 0 for rank in result.ranks),
+        epoch_batches=epoch,
+    )
 
 
 def _num_batches(rank: RankResult) -> int:

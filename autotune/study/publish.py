@@ -120,10 +120,7 @@ def make_result(
     after = _bottleneck(winner, records, trials, target)
     comparison = finals.comparison if finals is not None else None
     assert study.facts is not None
-    own = _contender(baseline, records, target, study.facts) if baseline is not None else None
-    published = _contender(winner, records, target, study.facts) if winner is not None else None
-    if own is not None and published is not None and published.usage is not None and published.trial != own.trial:
-        published = replace(published, usage=published.usage.saving_over(own.usage))
+    own, published = _contenders(baseline, winner, records, target, study.facts)
     results = [*(trial.result for trial in trials), *(record.result for record in records)]
     paths = {*study.facts.escaped, *(path for result in results for path in result.escaped)}
     escaped = sorted(paths, key=lambda path: (path.startswith("("), path))
@@ -297,6 +294,20 @@ def _shares(target: Target, memory: MemoryShare | None) -> MemoryShares:
         unused_blocks=memory.unused_blocks,
         blocks_memory_bytes=memory.blocks_bytes,
     )
+
+
+def _contenders(
+    baseline: FinishedTrial | None,
+    winner: FinishedTrial | None,
+    records: Sequence[FinalRecord],
+    target: Target,
+    facts: ScriptFacts,
+) -> tuple[Contender | None, Contender | None]:
+    """The baseline and the winner; another winner than the baseline with the energy saved."""
+    own, best = (_contender(each, records, target, facts) if each is not None else None for each in (baseline, winner))
+    if own is not None and best is not None and best.usage is not None and best.trial != own.trial:
+        best = replace(best, usage=best.usage.saving_over(own.usage))
+    return own, best
 
 
 def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], target: Target, facts: ScriptFacts) -> Contender:

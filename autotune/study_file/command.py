@@ -176,7 +176,9 @@ def check_script(job: ScriptCommand, cwd: Path) -> None:
     path = _module_file(job.script, cwd) if job.is_module else Path(job.script)
     if path is None:
         return
-    _check_package_is_seen(cwd if job.is_module else path.parent)
+    # Behind a link, Python puts the folder of the file first in sys.path.
+    for folder in {cwd} if job.is_module else {path.parent, path.resolve().parent}:
+        _check_package_is_seen(folder)
     shown = job.script if job.is_module else min(os.path.relpath(path, cwd), str(path), key=len)
     if path.is_dir():
         raise UsageError(f"{shown} is a folder, not a script.", "Name a file, or a package with -m.")

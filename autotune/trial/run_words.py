@@ -1,4 +1,4 @@
-"""Words on stderr about settings in real training, and the exit code of a training that was ended."""
+"""Words on stderr about settings in real training, and the exit code of a training ended by us."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXIT_CODE = 2
 
 
 def refusal_text(missed: Mapping[str, object], observed: Observed, lines: Sequence[str]) -> str:
-    """The message on settings that are not in force.
+    """The message on settings out of force.
 
     Args:
         missed: Values asked for, by setting.

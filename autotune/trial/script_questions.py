@@ -1,4 +1,4 @@
-"""Answers of a session under known settings to a script that uses the public API."""
+"""Answers of a session under known settings to a script with calls of the public API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ScriptQuestions:
 
     @property
     def settings(self) -> Settings | None:
-        """The settings of this run; None for the script's own, where the defaults of the script's call hold."""
+        """The settings of this run; None for the script's own: the defaults of the script's call hold."""
         return None if self._job.request.settings == self._job.script_settings else self._job.request.settings
 
     def claim(self, group: Group) -> None:
@@ -31,5 +31,5 @@ class ScriptQuestions:
         """Does nothing: the knobs are known from the probe."""
 
     def observe(self, field: str, value: Value) -> None:
-        """Notes a setting that the script put in force itself."""
+        """Notes a setting put in force by the script."""
         self._set_by_script.note(field, value)

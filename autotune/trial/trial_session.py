@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from autotune.measure.block import Phase
+from autotune.measure.block import Phase, data_wait_fraction
 from autotune.measure.window_stopping import StopReason
 from autotune.model.result import RankStatus
 from autotune.protocol.job import TrialJob
@@ -105,6 +105,7 @@ class MeasuredSession(ScriptQuestions):
                 self._applied.roots,
                 self._batch_source,
                 at_begin=lambda: self._report.note_memory(),
+                wait_fraction=self._wait_fraction,
             )
         self._meter: Meter | None = None
         self._is_measured = False
@@ -340,6 +341,12 @@ class MeasuredSession(ScriptQuestions):
         if self._windows is not None and not self._batch_source.is_read_ahead and self._applied.loaders.may_switch:
             self._windows.go_on(self)
         self._end_process()
+
+    def _wait_fraction(self) -> float:
+        """Share of the window spent waiting for data; 0 before a window."""
+        blocks = self._meter.blocks() if self._meter is not None else ()
+        window = [block for block in blocks if block.phase is Phase.WINDOW]
+        return data_wait_fraction(window) if window else 0.0
 
     def _end_process(self) -> None:
         rank_report.wait_for_others(self._paths, self._report.world_size)

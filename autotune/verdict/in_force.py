@@ -73,8 +73,9 @@ def _settings_of(job: TrialJob) -> tuple[Settings, Settings]:
 
 
 def _is_same(setting: Setting, seen: Value | None, value: Value) -> bool:
-    if setting.is_capped:
-        return isinstance(seen, (int, float)) and abs(seen - value) <= FRACTION_TOLERANCE  # type: ignore[operator]
+    tolerance = FRACTION_TOLERANCE if setting.is_capped else setting.read_tolerance
+    if tolerance:
+        return isinstance(seen, (int, float)) and abs(seen - value) <= tolerance  # type: ignore[operator]
     return seen == value
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from keras import layers
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--epochs", type=int, default=40)
 parser.add_argument("--texts", type=int, default=20000)
 arguments = parser.parse_args()
 

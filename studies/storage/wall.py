@@ -157,6 +157,7 @@ def advice(words, limit_s):
         ceiling=found["ceiling_samples_per_second"],
         bottleneck=found["bottleneck"],
         decoders=(found["storage"] or {}).get("decoders"),
+        notes=found["notes"],
         advice=[{key: each.get(key) for key in kept} for each in found["advice"][:4]],
     )
     return line["advice"]

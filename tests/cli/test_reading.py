@@ -4,6 +4,7 @@ import hashlib
 import socket
 import sqlite3
 import stat
+from contextlib import closing
 
 import pytest
 
@@ -71,6 +72,16 @@ def test_a_completion_leaves_a_file_of_another_program_as_it_is(foreign):
     before = digest(foreign)
     assert offered("autotune", "best", "") == []
     assert digest(foreign) == before
+
+
+def test_a_completion_makes_no_files_beside_a_database_with_a_write_ahead_log(stored, folder):
+    stored(trials=[trial_record(0, NATURAL, measured(1000.0))])
+    path = folder / "studies" / "autotune.db"
+    assert len(offered("autotune", "best", "")) == 1
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    assert offered("autotune", "best", "") == []
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize("words", READERS, ids=" ".join)

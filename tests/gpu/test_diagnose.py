@@ -10,7 +10,7 @@ import pytest
 
 from autotune.diagnose.advice.advise import advise
 from autotune.diagnose.findings import make_diagnosis
-from autotune.model.diagnosis import Sickness
+from autotune.model.diagnosis import Diagnosis, Sickness
 from autotune.model.outcome import Outcome
 from autotune.report.diagnosis_text import diagnosis_text
 from autotune.settings import Precision
@@ -21,15 +21,21 @@ pytestmark = pytest.mark.gpu
 SAMPLES = 64
 
 
-def test_calls_that_wait_for_the_device_are_found_and_advised_against_first(bench: Bench) -> None:
-    jobs = bench.probed("reads.py")
+def diagnosed(bench: Bench, script: str) -> Diagnosis:
+    """The diagnosis of a script, with advice, from a probe and one observed run."""
+    jobs = bench.probed(script)
     assert jobs.script_settings is not None and jobs.facts is not None
     job = jobs.trial(jobs.script_settings)
     result = bench.run(replace(job, diagnoses=True, total_limit_s=job.total_limit_s + 120))
     assert result.outcome is Outcome.OK, result.reason + result.log_tail
     found = make_diagnosis(jobs.spec, jobs.target, jobs.script_settings, jobs.facts, result)
     found = replace(found, advice=advise(found))
-    note("diagnosis of reads.py", diagnosis_text(found))
+    note(f"diagnosis of {script}", diagnosis_text(found))
+    return found
+
+
+def test_calls_that_wait_for_the_device_are_found_and_advised_against_first(bench: Bench) -> None:
+    found = diagnosed(bench, "reads.py")
     seen = found.observation
     assert seen.device is not None and 0 < seen.device.copy_s < seen.device.busy_s
     assert found.device_share is not None and 0 < found.device_share < 1
@@ -64,14 +70,7 @@ def test_a_list_of_images_is_decoded_on_the_device() -> None:
 def test_lists_are_decoded_on_the_device_beside_training_and_advised(bench: Bench) -> None:
     pytest.importorskip("PIL.Image")
     pytest.importorskip("torchvision")
-    jobs = bench.probed("decodes.py")
-    assert jobs.script_settings is not None and jobs.facts is not None
-    job = jobs.trial(jobs.script_settings)
-    result = bench.run(replace(job, diagnoses=True, total_limit_s=job.total_limit_s + 120))
-    assert result.outcome is Outcome.OK, result.reason + result.log_tail
-    found = make_diagnosis(jobs.spec, jobs.target, jobs.script_settings, jobs.facts, result)
-    found = replace(found, advice=advise(found))
-    note("diagnosis of decodes.py", diagnosis_text(found))
+    found = diagnosed(bench, "decodes.py")
     tried = found.observation.storage
     assert tried is not None and tried.decoder in ("PIL", "Pillow-SIMD")
     [nvjpeg] = [each for each in tried.decoders if each.name == "nvJPEG"]

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from autotune.model.outcome import Outcome
 from autotune.settings.compile_mode import GRAPHS, CompileMode
+from autotune.settings.optimizer_form import OptimizerForm, forms_of, read, write
 from autotune.space.refusals import why_not_unedited
 from tests.gpu.bench import Bench, note, rank_of
 
@@ -48,6 +50,41 @@ def test_a_setting_is_in_force_and_trains_alike(bench: Bench, script: str, chang
     assert {name: rank_of(result).observed[name] for name in changes} == changes
     first, losses = rank_of(own).first_losses[:10], rank_of(result).first_losses[:10]
     assert statistics.fmean(losses) == pytest.approx(statistics.fmean(first), abs=LOSS_TOLERANCE * abs(first[0]))
+
+
+def graphed_steps(form: OptimizerForm) -> torch.Tensor:
+    """Weights after three steps of a capturable optimizer in one form, and three further steps of a CUDA graph."""
+    torch.manual_seed(0)
+    model, inputs = torch.nn.Linear(64, 64).cuda(), torch.randn(32, 64, device="cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.01, device="cuda"), capturable=True)
+    assert form.value in forms_of(optimizer)
+    write(optimizer, form)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=False)
+        model(inputs).square().mean().backward()
+        optimizer.step()
+
+    beside = torch.cuda.Stream()
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(beside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    for _ in range(3):
+        graph.replay()
+    assert read(optimizer) == form.value
+    assert {int(state["step"]) for state in optimizer.state.values()} == {6}
+    return model.weight.detach().clone()
+
+
+def test_an_optimizer_in_a_graph_of_the_scripts_own_makes_the_same_updates_in_every_form() -> None:
+    reference = graphed_steps(OptimizerForm.DEFAULT)
+    for form in OptimizerForm:
+        torch.testing.assert_close(graphed_steps(form), reference, rtol=1e-4, atol=1e-5)
 
 
 def test_attention_is_seen_by_the_probe(bench: Bench) -> None:

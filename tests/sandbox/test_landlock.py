@@ -18,7 +18,7 @@ from autotune.runner.fork_runner import ForkRunner
 from autotune.sandbox import landlock
 from autotune.sandbox.tree_removal import remove_tree
 from autotune.sandbox.workspace import Workspace
-from tests.integration.runner.ground import Ground, digest
+from tests.integration.runner.ground import Ground, digest, escaped_of
 from tests.unit.facts import script_facts
 
 pytestmark = pytest.mark.skipif(landlock.version() == 0, reason="this kernel has no Landlock, or it is not enabled")
@@ -166,7 +166,7 @@ def test_nothing_outside_of_the_trials_folder_changes(ground: Ground, situation:
     result = ground.run("hostile_one.py", str(outside), str(os.getpid()), mode=mode)
     assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
     assert digest(outside) == before
-    assert result.escaped == ()
+    assert escaped_of(result) == ()
     assert result.protection == Protection.LANDLOCK
     ground.workspace.forget_probe()
     ground.check(f"{situation}, {mode}", result)
@@ -214,7 +214,7 @@ def test_what_is_beyond_landlock_is_named(ground: Ground) -> None:
     write(ground, "assert sh('chmod 0 kept.txt; touch -t 200001010000 log.txt') == 0")
     result = ground.run("hostile_one.py", str(ground.root / "beside"))
     assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
-    assert result.escaped == ("kept.txt", "log.txt")
+    assert escaped_of(result) == ("kept.txt", "log.txt")
 
 
 def test_a_script_that_is_started_without_the_environment_changes_nothing(ground: Ground) -> None:

@@ -178,3 +178,46 @@ def test_a_project_with_many_links_is_opened_without_following_them(study: Study
     result = study.trial()
     assert result.outcome == "ok", result.log_tail
     assert not list(study.project.parent.rglob("by-a-trial"))
+
+
+REPLACES_LINKS = """
+import os, shutil, sys, pretend
+temporary = os.path.dirname(os.path.dirname(os.environ["STUDY"]))
+link, folder = temporary + "/latest.log", temporary + "/latest"
+if sys.argv[1] == "probe":
+    os.unlink(link)
+    open(link, "w").write("of the probe")
+    open(link).read()
+    os.unlink(folder)
+    os.mkdir(folder)
+    open(folder + "/log", "w").write("of the probe")
+    open(folder + "/log").read()
+else:
+    assert not os.path.islink(link) and open(link).read() == "of the probe"
+    assert not os.path.islink(folder) and open(folder + "/log").read() == "of the probe"
+pretend.report()
+"""
+
+
+def test_a_file_of_the_probe_in_place_of_the_users_link_does_not_go_where_the_link_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = Path(tempfile.mkdtemp(prefix="handed-", dir="/var/tmp"))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    (tmp_path / "run.log").write_text("weeks")
+    (tmp_path / "runs").mkdir()
+    (temporary / "latest.log").symlink_to(tmp_path / "run.log")
+    (temporary / "latest").symlink_to(tmp_path / "runs")
+    study = Study(tmp_path)
+    monkeypatch.setenv("STUDY", str(study.workspace.folder))
+    (study.project / "script.py").write_text(REPLACES_LINKS)
+    try:
+        study.probe()
+        result = study.trial("trial")
+        assert result.outcome.value == "ok", f"{result.reason} {result.log_tail}"
+        assert (tmp_path / "run.log").read_text() == "weeks"
+        assert list((tmp_path / "runs").iterdir()) == []
+    finally:
+        study.workspace.remove()
+        remove_tree(temporary)

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.street.claims import page, read_claims
-from tests.street.rows import SCRIPTS
+from tests.street.rows import SCRIPTS, keras
 from tests.street.runner import Place, Plan, make_data, run_row
 from tests.street.script import DEVICES, Device, Script
-from tests.street.table import written
+from tests.street.table import with_keras_rows, written
 from tests.street.watch import Limits
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
-CLAIMS = DOCUMENT.with_name("claims.md")
+CLAIMS, KERAS = DOCUMENT.with_name("claims.md"), DOCUMENT.with_name("keras.md")
 
 
 def main(words: list[str] | None = None) -> int:
@@ -36,8 +36,14 @@ def main(words: list[str] | None = None) -> int:
         return 0
     if asked.table:
         rows = read_results(asked.table)
-        DOCUMENT.write_text(written(rows))
-        print(f"{DOCUMENT}: {len(rows)} rows")
+        of_keras = [row for row in rows if row["kind"] == keras.KIND]
+        rows = [row for row in rows if row["kind"] != keras.KIND]
+        if of_keras:
+            KERAS.write_text(with_keras_rows(KERAS.read_text(), of_keras))
+            print(f"{KERAS}: {len(of_keras)} rows")
+        if rows:
+            DOCUMENT.write_text(written(rows))
+            print(f"{DOCUMENT}: {len(rows)} rows")
         return 0
     if asked.checkouts is None or asked.out is None:
         print("Give --checkouts and --out, or --table, or --claims, or --list.", file=sys.stderr)
@@ -124,7 +130,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--window", type=float, default=20.0, help="seconds counted per turn")
     parser.add_argument("--settle", type=float, default=5.0, help="seconds left out before that")
     parser.add_argument("--start", type=float, default=150.0, help="longest wait for the first progress, in seconds")
-    parser.add_argument("--table", type=Path, nargs="*", help="write docs/compatibility.md from these results")
+    parser.add_argument(
+        "--table",
+        type=Path,
+        nargs="*",
+        help="write docs/compatibility.md, and the rows of docs/keras.md, from these results",
+    )
     parser.add_argument("--claims", type=Path, nargs="*", help="write docs/claims.md from these results and databases")
     parser.add_argument("--data-only", action="store_true", help="make the data of the rows, and run nothing")
     parser.add_argument("--bare", action="store_true", help="no search: the script and the expert's line alone")

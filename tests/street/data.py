@@ -13,7 +13,9 @@ import os
 import pickle
 import shutil
 import struct
+import tarfile
 import wave
+import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -398,3 +400,65 @@ def series(folder: Path, *, rows: int = 17_420) -> None:
         for row in range(rows):
             date = str(start + np.timedelta64(row, "h")).replace("T", " ")
             table.writerow([date, *(f"{value:.4f}" for value in values[row])])
+
+
+def _zipped(path: Path, name: str, content: str) -> None:
+    """An archive of one text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+
+
+def weather(folder: Path, *, rows: int = 60_000) -> None:
+    """A download of Keras: ten-minute records of 14 sensors, in a zip."""
+    columns = ("p (mbar)", "T (degC)", "Tpot (K)", "Tdew (degC)", "rh (%)", "VPmax (mbar)", "VPact (mbar)",
+               "VPdef (mbar)", "sh (g/kg)", "H2OC (mmol/mol)", "rho (g/m**3)", "wv (m/s)", "max. wv (m/s)",
+               "wd (deg)")  # fmt: skip
+    walks = np.random.default_rng(0).normal(size=(rows, len(columns))).cumsum(axis=0)
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(("Date Time", *columns))
+    for row, values in enumerate(walks):
+        minutes = 10 * row
+        date = f"{1 + minutes // 1440 % 28:02d}.{1 + minutes // 40320 % 12:02d}.{2009 + minutes // 483840}"
+        writer.writerow((f"{date} {minutes // 60 % 24:02d}:{minutes % 60:02d}:00", *(f"{v:.2f}" for v in values)))
+    _zipped(folder / "datasets" / "jena_climate_2009_2016.csv.zip", "jena_climate_2009_2016.csv", out.getvalue())
+
+
+def reviews(folder: Path, *, per_class: int = 1000) -> None:
+    """A download of Keras: texts in folders by opinion, in a tar."""
+    where = folder / "datasets"
+    where.mkdir(parents=True)
+    with tarfile.open(where / "aclImdb_v1.tar.gz", "w:gz", compresslevel=1) as archive:
+        for seed, part in enumerate(f"{split}/{kind}" for split in ("train", "test") for kind in ("pos", "neg")):
+            for number, content in enumerate(sentences(seed, per_class, words=230)):
+                entry = tarfile.TarInfo(f"aclImdb/{part}/{number}_7.txt")
+                encoded = content.encode()
+                entry.size = len(encoded)
+                archive.addfile(entry, io.BytesIO(encoded))
+
+
+def translations(folder: Path, *, count: int = 10_000) -> None:
+    """A download of Keras: pairs of short sentences and a source, by tabs, in a zip."""
+    pairs = zip(sentences(0, count, words=3), sentences(1, count, words=6), strict=True)
+    lines = "".join(f"{one[:16]}\t{other[:58]}\tmade up\n" for one, other in pairs)
+    _zipped(folder / "datasets" / "fra-eng.zip", "fra.txt", lines)
+
+
+def ratings(folder: Path, *, users: int = 610, movies: int = 9700, count: int = 100_800) -> None:
+    """A download of Keras: ratings of movies by users, in a zip with a folder."""
+    rng = np.random.default_rng(0)
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(("userId", "movieId", "rating", "timestamp"))
+    stars = rng.integers(1, 11, count) / 2
+    for user, movie, star in zip(rng.integers(1, users, count), rng.integers(1, movies, count), stars, strict=True):
+        writer.writerow((user, movie, star, 964_982_703))
+    _zipped(folder / "datasets" / "ml-latest-small.zip", "ml-latest-small/ratings.csv", out.getvalue())
+
+
+def long_text(folder: Path, *, letters: int = 600_000) -> None:
+    """A download of Keras: one long text."""
+    path = folder / "datasets" / "nietzsche.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join(sentences(0, letters // 60, words=12)))

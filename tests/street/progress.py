@@ -18,6 +18,11 @@ class Lines:
     def __init__(self) -> None:
         self._rest = ""
 
+    @property
+    def rest(self) -> str:
+        """The text after the last whole line."""
+        return self._rest
+
     def feed(self, text: str) -> list[str]:
         """The lines completed by the chunk; the rest waits for the next chunk."""
         *whole, self._rest = re.split(r"[\r\n]+", self._rest + text)

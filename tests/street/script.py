@@ -23,6 +23,8 @@ class Progress:
     line counts 1. Groups `epoch` and `of`, the length of an epoch, are optional."""
     per: float = 1.0
     """Samples per unit of the position, all processes together; above 0."""
+    has_open_line: bool = False
+    """True for lines that end with the beginning of the next: a line counts when its text comes. `at` is needed."""
 
     def search(self, line: str) -> re.Match[str] | None:
         """The match in one line of output, or None."""

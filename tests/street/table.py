@@ -10,6 +10,8 @@ from typing import Any
 Row = dict[str, Any]
 ROUTINE = r"\b(on a CPU|a CPU has|without an accelerator)\b"
 """Reasons of the device alone, left out of the page."""
+ASIDE = r"(stored in|probe:|Protection of your files:|Why each trial ended:) "
+"""Lines that a search says whatever happens."""
 OUTCOMES = ("tuned", "no gain", "too short", "refused", "failed", "hung", "not run")
 HEAD = """# Public training scripts
 
@@ -30,6 +32,9 @@ COLUMNS = (
     "| script | device | outcome | trials | seconds | claimed [interval] | real | expert "
     "| what changed, what was left out and why |"
 )
+
+KERAS_BEGIN, KERAS_END = "<!-- rows of Keras -->", "<!-- /rows of Keras -->"
+KERAS_COLUMNS = "| script | outcome | claimed [interval] | real | what changed | other engines, one trial each |"
 
 
 def written(rows: Sequence[Row]) -> str:
@@ -92,6 +97,41 @@ def _listed(names: Sequence[str]) -> str:
     return f"{len(names)}: {', '.join(names)}" if names else "0"
 
 
+def with_keras_rows(page: str, rows: Sequence[Row]) -> str:
+    """The page about Keras, with the rows in the place of the rows there.
+
+    Raises:
+        ValueError: The page has no place for rows.
+    """
+    before, begin, rest = page.partition(KERAS_BEGIN)
+    _, end, after = rest.partition(KERAS_END)
+    if not begin or not end:
+        raise ValueError(f"the page has no {KERAS_BEGIN} and {KERAS_END}")
+    lines = [KERAS_COLUMNS, "| " + "--- | " * 6, *map(keras_line, sorted(rows, key=lambda row: row["script"]))]
+    return f"{before}{begin}\n" + "\n".join(line.rstrip() for line in lines) + f"\n{end}{after}"
+
+
+def keras_line(row: Row) -> str:
+    """A Keras script: the answer, and the rates of the engines in their first trials over the script's own."""
+    cells = [
+        f"`{row['script']}`", outcome_words(row), claimed_words(row), ratio(row.get("real")),
+        ", ".join(f"{key}={value}" for key, value in (row.get("settings") or {}).items()), engine_words(row),
+    ]  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
+
+
+def engine_words(row: Row) -> str:
+    """The ratio of every engine's first trial to the first trial of all, with the outcome of unfinished trials."""
+    trials = row.get("trial_outcomes") or []
+    own = trials[0].get("samples_per_second") if trials else None
+    words: dict[str, str] = {}
+    for trial in trials[1:]:
+        engine, rate = trial["settings"].get("keras_backend"), trial.get("samples_per_second")
+        if own and engine != trials[0]["settings"].get("keras_backend"):
+            words.setdefault(engine, f"{engine} {rate / own:.2f}x" if rate else f"{engine} {trial['outcome']}")
+    return ", ".join(words.values())
+
+
 def table_line(row: Row) -> str:
     """One row of the table."""
     cells = [
@@ -125,7 +165,8 @@ def why_words(row: Row, limit: int = 600) -> str:
     if row.get("settings"):
         parts.append(", ".join(f"{key}={value}" for key, value in row["settings"].items()))
     if row["outcome"] in ("failed", "hung", "refused"):
-        parts.append(" ".join(line.strip() for line in row.get("stderr_tail", [])[-4:]))
+        lines = [line.strip() for line in row.get("stderr_tail", [])[-4:]]
+        parts.append(" ".join(line for line in lines if not re.match(ASIDE, line)))
     parts += [row["why"]] if row.get("why") else []
     parts += [reason for reason in row.get("left_out", []) if not re.search(ROUTINE, reason)]
     text = "; ".join(part for part in parts if part)

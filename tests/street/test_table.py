@@ -8,7 +8,7 @@ import pytest
 
 from tests.street.rows import SCRIPTS
 from tests.street.runner import Searched, changed, left_out, outcome, rates
-from tests.street.table import written
+from tests.street.table import with_keras_rows, written
 from tests.street.watch import Watched
 
 
@@ -56,6 +56,17 @@ def test_reasons_of_the_device_alone_are_not_in_the_page() -> None:
     ]
     page = written([row("one", outcome="no gain", left_out=reasons)])
     assert "BatchNorm" in page and "for minutes" not in page
+
+
+def test_rows_of_keras_take_the_place_of_those_in_its_page() -> None:
+    def trial(engine: str, rate: float | None, outcome: str = "ok") -> dict[str, Any]:
+        return {"outcome": outcome, "samples_per_second": rate, "settings": {"keras_backend": engine}}
+
+    trials = [trial("tensorflow", 100.0), trial("jax", 300.0), trial("jax", 310.0), trial("torch", None, "crashed")]
+    line = tuned("one", 3.0, 2.9, 2.5, 3.5) | {"settings": {"keras_backend": "jax"}, "trial_outcomes": trials}
+    page = with_keras_rows("before\n<!-- rows of Keras -->\nold\n<!-- /rows of Keras -->\nafter\n", [line])
+    assert "| `one` | tuned | 3.00x [2.50, 3.50] | 2.90x | keras_backend=jax | jax 3.00x, torch crashed |" in page
+    assert "old" not in page and page.startswith("before\n") and page.endswith("after\n")
 
 
 def test_a_pipe_in_a_reason_does_not_end_the_cell() -> None:

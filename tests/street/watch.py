@@ -110,6 +110,8 @@ def _read(
         for line in lines.feed(decoder.decode(chunk)):
             tail.append(line)
             counter.line(came, line)
+        if counter.progress.has_open_line:
+            counter.line(came, lines.rest)
 
 
 def _end(counter: Counter, limits: Limits, started: float) -> float:

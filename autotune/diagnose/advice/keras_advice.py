@@ -34,11 +34,12 @@ def feed_keras(diagnosis: Diagnosis) -> Advice | None:
     if cure is None or not is_loader_slow(diagnosis):
         return None
     waited_s = wait_s(diagnosis)
+    slowest = "".join(f"; its slowest stage is {stage.text}" for stage in diagnosis.observation.dataset_stages[:1])
     return Advice(
         sickness=Sickness.LOADER,
         action=cure[0],
         where=cure[1],
         gain=gain_of(diagnosis, diagnosis.step_s - waited_s),
         is_bound=True,
-        source=f"a step waits {1000 * waited_s:.1f} ms for its data; no wait at all is the bound",
+        source=f"a step waits {1000 * waited_s:.1f} ms for its data; no wait at all is the bound{slowest}",
     )

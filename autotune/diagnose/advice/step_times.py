@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.model.diagnosis import Diagnosis
-from autotune.model.observation import LargerBatch
+from autotune.model.observation import LargerBatch, LoadingTimes
 
 HAND_OVER_S = 0.0005
 """Seconds to hand a batch over: a queue, a pickle, a map of shared memory. Both the worker and the training process pay
@@ -30,7 +30,17 @@ def load_s(diagnosis: Diagnosis) -> float | None:
         return wait_s(diagnosis)  # measured without the cost of observation
     observed_s = loading.busy_s / loading.num_batches * diagnosis.facts.num_micro_batches_per_step
     # In the window all workers together built the batches of one step per step; a longer time is a disturbance.
-    return min(observed_s, (loading.num_building or diagnosis.natural.num_workers) * diagnosis.step_s)
+    return min(observed_s, _num_builders(diagnosis, loading) * diagnosis.step_s)
+
+
+def _num_builders(diagnosis: Diagnosis, loading: LoadingTimes) -> int:
+    """Workers that build batches. Only a stream leaves workers idle: its shards may be fewer.
+
+    The observation may be shorter than a batch of many workers takes; others then finish none meanwhile.
+    """
+    loader, workers = diagnosis.facts.loader, diagnosis.natural.num_workers
+    is_stream = loader is not None and loader.is_iterable
+    return loading.num_building or workers if is_stream else workers
 
 
 def load_cpu_s(diagnosis: Diagnosis) -> float:

@@ -9,6 +9,8 @@ from autotune.diagnose.advice.loading_advice import is_loader_slow, place_of_loa
 from autotune.diagnose.advice.step_times import LEAST_GAIN, gain_of, load_s, wait_s, with_faster_loading, with_workers
 from autotune.model.diagnosis import Advice, Diagnosis, Sickness
 from autotune.model.what_if import DecoderTime, PackedRead, RepeatedWork, StorageTimes
+from autotune.settings.in_order import LEAST_TORCH
+from autotune.settings.release import is_before
 from autotune.units import MIB, format_bytes, format_seconds
 
 SMALL_FILE_BYTES = MIB
@@ -21,8 +23,6 @@ DISK_SHARE = 0.8
 """Most of the free disk for a packed dataset."""
 SLOW_RATIO = 5.0
 """99th percentile of sample times over the median, from which the order of batches matters."""
-ORDER_RELEASE = (2, 6)
-"""The release of torch whose DataLoader knows `in_order`."""
 NAMES = {"npy": "an array", "lmdb": "LMDB", "hdf5": "HDF5", "webdataset": "tar shards"}
 
 
@@ -168,7 +168,7 @@ def let_fast_samples_pass(diagnosis: Diagnosis) -> Advice | None:
     workers = diagnosis.natural.num_workers
     if tried is None or loader is None or not workers or not loader.batch_size or not is_loader_slow(diagnosis):
         return None
-    if not tried.sample_times_s or _release(diagnosis.facts.torch_version) < ORDER_RELEASE:
+    if not tried.sample_times_s or is_before(diagnosis.facts.torch_version, LEAST_TORCH):
         return None
     times = sorted(tried.sample_times_s)
     median = times[len(times) // 2]
@@ -237,11 +237,6 @@ def give_workers_shards(diagnosis: Diagnosis) -> Advice | None:
             f"{format_seconds(load_s(diagnosis) or 0.0)} in one process"
         ),
     )
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """Major and minor number of a version."""
-    return tuple(int(word) for word in version.split(".")[:2] if word.isdigit())
 
 
 def _is_reading(repeated: RepeatedWork, tried: StorageTimes) -> bool:

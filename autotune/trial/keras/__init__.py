@@ -1,1 +1,1 @@
-"""Sessions of scripts that train by Keras, on any engine, or in a loop of their own with `autotune.step`."""
+"""Sessions of scripts that train by Keras on any engine, or in their own loop with `autotune.step`."""

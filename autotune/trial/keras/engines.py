@@ -1,4 +1,4 @@
-"""The engine below Keras: its device, waits for its work, and its weights. No engine is imported that is not in use."""
+"""The engine below Keras: device, waits for queued work, and weights. An unused engine is never imported."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ NUM_WATCHED, MAX_WATCHED_VALUES = 4, 4096
 def engine_in_use() -> str:
     """The engine of an imported Keras; of a loop without Keras, the imported engine. Empty without any."""
     keras = sys.modules.get("keras")
-    if keras is not None and hasattr(keras, "Model"):  # not in the middle of its import
+    if keras is not None and hasattr(keras, "Model"):  # still missing in the middle of the import
         return str(keras.backend.backend())
     return next((engine for engine in ENGINES if engine in sys.modules), "")
 
 
 def installed_engines() -> tuple[str, ...]:
-    """Engines that this Python can import."""
+    """Engines with a package for this Python."""
     return tuple(name for name in ENGINES if name in sys.modules or importlib.util.find_spec(name) is not None)
 
 
 def device_of(engine: str) -> str:
-    """Type of the device that the engine uses by default: `cpu`, `cuda` or the engine's own word."""
+    """Type of the engine's default device: `cpu`, `cuda` or the engine's own word."""
     if engine == "tensorflow":
         return "cuda" if sys.modules["tensorflow"].config.list_logical_devices("GPU") else "cpu"
     if engine == "jax":
@@ -38,7 +38,7 @@ def device_of(engine: str) -> str:
 
 
 def engine_version(engine: str) -> str:
-    """Version of the engine; empty when it is not imported."""
+    """Version of the engine; empty before the import."""
     return str(getattr(sys.modules.get(engine), "__version__", ""))
 
 
@@ -65,7 +65,17 @@ def num_samples(batch: Any) -> int:
 
 def num_bytes(batch: Any) -> int:
     """Bytes of the arrays in a batch; arrays that do not tell count as 0."""
-    return sum(int(getattr(leaf, "nbytes", 0) or 0) for leaf in leaves(batch))
+    return sum(_bytes(leaf) for leaf in leaves(batch))
+
+
+def _bytes(array: Any) -> int:
+    """Bytes of an array; a tensor of TensorFlow has no `nbytes`, a ragged one no size, a sparse one few values."""
+    if getattr(array, "nbytes", None) is not None:
+        return int(array.nbytes)
+    value_bytes = int(getattr(getattr(array, "dtype", None), "size", 0))
+    if not value_bytes or hasattr(array, "dense_shape") or None in tuple(array.shape):
+        return 0
+    return value_bytes * _size(array)
 
 
 def logs_of(engine: str, outputs: Any) -> Any:
@@ -74,7 +84,7 @@ def logs_of(engine: str, outputs: Any) -> Any:
 
 
 def waiter(engine: str, device: str) -> Callable[[Any], None] | None:
-    """Waits until the engine has computed the logs of a call; None where every call returns with its work done."""
+    """Waits until the engine has computed the logs of a call; None when calls return with all work done."""
     if engine == "jax":
         return _wait_for_jax
     if device == "cpu":
@@ -101,7 +111,7 @@ def small_weights(engine: str, model: Any, state: Any) -> list[Any]:
 
     Args:
         engine: The engine.
-        model: The model that trains; None for a loop of the script's own, which shows no weights.
+        model: The trained model; None for a loop of the script's own, whose weights are out of sight.
         state: On JAX the state of the training, because the model holds no weights meanwhile.
     """
     if model is None:

@@ -1,4 +1,4 @@
-"""Host time at which a call's work is done, without the pauses between epochs."""
+"""Host time at the end of a call's work, without the pauses between epochs."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
+from autotune.trial.meter.host_clock import HostClock
 
-class FencedClock:
-    """The meter's clock for engines that queue their work.
 
-    A mark waits for the call before the last. So one call is always queued, and the device never waits for the mark.
+class FencedClock(HostClock):
+    """The meter's clock for engines with a queue of work.
+
+    A mark waits for the call before the last. The last call stays queued, and the device never waits for the mark.
 
     Args:
-        wait: Waits for the work of a call, by its logs; None where every call returns with its work done.
+        wait: Waits for the work behind the logs of a call; None when calls return with all work done.
     """
-
-    marks_steps = False
 
     def __init__(self, wait: Callable[[Any], None] | None) -> None:
         self._wait = wait
@@ -37,20 +37,6 @@ class FencedClock:
         if self._wait is not None and self._before is not None:
             self._wait(self._before)
         return perf_counter() - self._paused_s
-
-    def release(self, mark: float) -> None:
-        """Does nothing."""
-
-    def is_reached(self, mark: float) -> bool:
-        """Always True."""
-        return True
-
-    def wait(self, mark: float) -> None:
-        """Returns at once."""
-
-    def seconds(self, start: float, end: float) -> float:
-        """The difference of two marks."""
-        return end - start
 
     def finish(self) -> None:
         """Waits for the latest call."""

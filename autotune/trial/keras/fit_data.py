@@ -1,4 +1,4 @@
-"""The training data of a Keras script: its kind and sizes, and the batches that a training function takes."""
+"""The training data of a Keras script: kind, sizes, and the batches taken by a training function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune.model.keras_facts import DataKind
 from autotune.settings.batch_size import USUAL_OF_KERAS
-from autotune.settings.dataset_workers import FIELDS
+from autotune.settings.dataset_workers import is_py_dataset
 from autotune.trial.keras.engines import leaves, num_samples
 
 UNKNOWN_CARDINALITY = 0
@@ -23,7 +23,7 @@ def kind_of(fit: Mapping[str, Any]) -> DataKind:
     data = fit.get("x")
     if hasattr(data, "element_spec"):
         return DataKind.TF_DATA
-    if all(hasattr(data, name) for name in FIELDS):
+    if is_py_dataset(data):
         return DataKind.PY_DATASET
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(data, torch.utils.data.DataLoader):
@@ -37,7 +37,7 @@ def kind_of(fit: Mapping[str, Any]) -> DataKind:
 
 
 def samples_in(fit: Mapping[str, Any]) -> int | None:
-    """Samples of one epoch over arrays, without the share for validation; None for other data."""
+    """Samples of an epoch over arrays, without the share for validation; None without arrays."""
     if kind_of(fit) is not DataKind.ARRAYS:
         return None
     total = num_samples(fit["x"])
@@ -46,7 +46,7 @@ def samples_in(fit: Mapping[str, Any]) -> int | None:
 
 
 def batch_size_in(fit: Mapping[str, Any]) -> int | None:
-    """Samples of a batch that `fit` makes of arrays, as Keras decides; None for data in batches."""
+    """Samples of a batch cut from arrays by `fit`, as Keras decides; None for data in batches."""
     total = samples_in(fit)
     if total is None:
         return None
@@ -56,7 +56,7 @@ def batch_size_in(fit: Mapping[str, Any]) -> int | None:
 
 
 def batches_in(fit: Mapping[str, Any]) -> int | None:
-    """Batches of one epoch; None where the data has no length."""
+    """Batches of an epoch; None for data without a length."""
     if fit.get("steps_per_epoch"):
         return int(fit["steps_per_epoch"])
     total, size = samples_in(fit), batch_size_in(fit)
@@ -74,7 +74,7 @@ def batches_in(fit: Mapping[str, Any]) -> int | None:
 
 
 class Taken:
-    """Batches, samples and seconds of waiting of one call of the training function."""
+    """Batches, samples and seconds of waiting of a call of the training function."""
 
     __slots__ = ("num_batches", "num_samples", "wait_s")
 
@@ -87,10 +87,10 @@ class Taken:
 
 
 class BatchFeed:
-    """Stands between a script's data and the training function: counts, and gives one batch again and again.
+    """Stands between a script's data and the training function: counts, and gives the cached batch again and again.
 
     Three ways of data lead into a training function: a Python iterator (JAX, and single batches on TensorFlow), an
-    iterator of tf.data that the compiled step reads by itself, and a list of batches (torch).
+    iterator of tf.data for the compiled step to read, and a list of batches (torch).
     """
 
     def __init__(self) -> None:
@@ -99,20 +99,25 @@ class BatchFeed:
         """Whether the training gets the cached batch now."""
         self.cached: Any = None
         """A real batch; None before the first, and after `drop`."""
-        self.cached_samples = 0
+        self.batch_samples = 0
+        """Samples of a whole batch, for batches that a compiled step reads by itself."""
         self.sizes: set[tuple[Any, ...]] = set()
         """Shapes of the batches seen in Python."""
         self.is_read_unseen = False
-        """Whether a compiled step reads its batches by itself, as on TensorFlow in `fit`."""
+        """Whether a compiled step reads the batches out of Python's sight, as on TensorFlow in `fit`."""
+        self.keeps_iterator = False
+        """Whether the iterator stays for a diagnosis, with the buffers of an epoch that is over."""
+        self.iterator: Any = None
+        """The kept iterator of tf.data over real batches; None for all other data."""
         self.steps_per_call = 1
         self.epoch_batches: int | None = None
-        """Batches of an epoch, where known: the last call of an epoch takes what is left."""
+        """Batches of an epoch, if known: the last call of an epoch takes the rest."""
         self.epoch_samples: int | None = None
         self._batches_seen = 0
         self._samples_seen = 0.0
         self._is_repeatable = True
         self._again: Any = None
-        """An iterator of tf.data over the cached batch; None before its first use."""
+        """An iterator of tf.data over the cached batch; None before the first use."""
         self.keeps_sizes = False
         """Whether shapes are noted, for a probe."""
 
@@ -122,7 +127,7 @@ class BatchFeed:
 
     @property
     def can_repeat(self) -> bool:
-        """Whether one batch can take the place of all."""
+        """Whether the cached batch can take the place of all batches."""
         return self.cached is not None and self._is_repeatable
 
     def drop(self) -> None:
@@ -148,14 +153,14 @@ class BatchFeed:
         taken.num_samples += size
         taken.wait_s += wait_s
         if self.cached is None and self.uses_cache():
-            self.cached, self.cached_samples = batch, size
+            self.cached, self.batch_samples = batch, size
         if self.keeps_sizes:
             self.sizes.add(tuple(tuple(getattr(leaf, "shape", ())) for leaf in leaves(batch)))
 
     def note_cached(self) -> None:
         """Counts the cached batch."""
         self.taken.num_batches += 1
-        self.taken.num_samples += self.cached_samples
+        self.taken.num_samples += self.batch_samples
 
     def _note_list(self, batches: list[Any]) -> None:
         wait_s, self.list_wait_s = self.list_wait_s, 0.0
@@ -163,26 +168,27 @@ class BatchFeed:
             self.note(batch, wait_s / len(batches))
 
     list_wait_s = 0.0
-    """Seconds that the loop has waited for the next list of batches."""
+    """Seconds of the loop's wait for the next list of batches."""
 
     def _of_tf_data(self, iterator: Any) -> Any:
         self.is_read_unseen = True
+        self.iterator = iterator if self.keeps_iterator else None
         left = self.epoch_batches - self._batches_seen if self.epoch_batches else self.steps_per_call
         self.taken.num_batches = max(1, min(self.steps_per_call, left))
         self._batches_seen += self.taken.num_batches
         if self.uses_cache():
             if self.cached is None:
                 self.cached = next(iterator)
-                self.cached_samples = num_samples(self.cached)
+                self.batch_samples = num_samples(self.cached)
             if self._again is None:
                 again = repeated(self.cached, iterator.element_spec)
                 self._is_repeatable = again is not None
                 self._again = iterator if again is None else again
             if self._is_repeatable:
                 self.taken.num_batches = self.steps_per_call  # The one batch has no end.
-            self.taken.num_samples = float(self.taken.num_batches * self.cached_samples)
+            self.taken.num_samples = float(self.taken.num_batches * self.batch_samples)
             return self._again
-        self.taken.num_samples = float(self.taken.num_batches * self.cached_samples)
+        self.taken.num_samples = float(self.taken.num_batches * self.batch_samples)
         if self.epoch_samples:
             self.taken.num_samples = max(1.0, min(self.taken.num_samples, self.epoch_samples - self._samples_seen))
         self._samples_seen += self.taken.num_samples
@@ -202,7 +208,7 @@ class Watched:
         return self
 
     def __next__(self) -> Any:
-        """The next batch, or the cached one."""
+        """The cached batch or the next real batch."""
         feed = self._feed
         if feed.cached is not None and feed.uses_cache():
             feed.note_cached()
@@ -214,9 +220,9 @@ class Watched:
 
 
 def repeated(batch: Any, element_spec: Any) -> Any:
-    """An iterator of tf.data over one batch without end, with the element specification of the real iterator.
+    """An endless iterator of tf.data over a batch, with the element specification of the real iterator.
 
-    None when the specification cannot be had, so that a compiled step would be traced anew.
+    None without a way to the same specification: a compiled step would be traced anew.
     """
     tf = sys.modules["tensorflow"]
 

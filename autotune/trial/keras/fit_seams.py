@@ -14,7 +14,7 @@ COUNTED = "_autotune_counted"
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 
 Train = Callable[[Any, Callable[..., Any], tuple[Any, ...]], Any]
-"""Calls a training function, given its model and arguments."""
+"""Calls a training function, given the model and the arguments."""
 Arguments = dict[str, Any]
 """Arguments of a call by name, without the model."""
 
@@ -34,11 +34,11 @@ class FitSeams:
         """Calls the training function of a model for one batch, or for `steps_per_execution` batches."""
         self.epoch_begins: Callable[[], None] = lambda: None
         self.epoch_ends: Callable[[], None] = lambda: None
-        """Called before the validation, and at the end of an epoch without one."""
+        """Called before the validation, and at the end of an epoch without validation."""
         self.depth = 0
         """1 within `fit`."""
         self.compile_arguments: Arguments = {}
-        """Arguments of the last `compile`, as the script gave them."""
+        """Arguments of the last `compile`, as given by the script."""
 
     def install(self) -> None:
         """Attaches to Keras."""
@@ -55,7 +55,7 @@ class FitSeams:
             arguments = _by_name(signature, model, args, kwargs)
             self.compile_arguments = dict(arguments)
             self.before_compile(arguments)
-            # Past Keras' own __setattr__, which tracks what a model holds.
+            # Past Keras' own __setattr__: Keras tracks the attributes of a model.
             object.__setattr__(model, GIVEN_JIT_COMPILE, arguments.get("jit_compile", "auto"))
             return original(model, **arguments)
 
@@ -98,7 +98,7 @@ class FitSeams:
         import keras
 
         class Epochs(keras.callbacks.Callback):  # type: ignore[misc]
-            """Tells a session of the ends of epochs, and of no batch: Keras would then read every batch's logs."""
+            """Tells a session of the ends of epochs, and of no batch: a hook for batches makes Keras read all logs."""
 
             def on_epoch_begin(_, epoch: int, logs: Any = None) -> None:  # noqa: N805
                 self.epoch_begins()

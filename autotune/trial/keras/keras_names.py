@@ -14,7 +14,7 @@ MODULE, NAME = "keras.src.trainers.epoch_iterator", "EpochIterator"
 
 
 def watch_batches(feed: BatchFeed, is_training: Callable[[], bool]) -> bool:
-    """Times the wait for batches on the torch engine, where the loop takes batches before it trains.
+    """Times the wait for batches on the torch engine, whose loop takes batches before a call of the training function.
 
     With the cached batch in use, the loop takes no batch.
 
@@ -23,8 +23,8 @@ def watch_batches(feed: BatchFeed, is_training: Callable[[], bool]) -> bool:
         is_training: Whether the loop asks for training, and not for a validation.
 
     Returns:
-        False when this Keras has no such loop: every wait then counts as 0, and real batches take the cached one's
-        place.
+        False when this Keras has no such loop: every wait then counts as 0, and real batches take the place of
+        the cached batch.
     """
     try:
         iterator: Any = getattr(importlib.import_module(MODULE), NAME)

@@ -1,4 +1,4 @@
-"""Watches a script that trains by Keras under its own settings, and makes facts for the search; measures nothing."""
+"""Watches a Keras script under its own settings, and makes facts for the search; measures nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from autotune.settings import Group, Settings, Value
 from autotune.settings.jit_compile import as_value
 from autotune.settings.omp_wait_policy import wait_policy_in_force
 from autotune.settings.precision import keras_layers
+from autotune.settings.tf_data_autotune import read_autotune
+from autotune.settings.tf_data_cpu_budget import read_cpu_budget
 from autotune.settings.tf_data_deterministic import read_deterministic
+from autotune.settings.tf_data_ram_budget import read_ram_budget
 from autotune.settings.tf_data_threads import read_threads
 from autotune.trial.keras import engines
 from autotune.trial.keras.fit_data import batch_size_in, batches_in, kind_of, samples_in
@@ -29,7 +32,7 @@ from autotune.trial.keras.keras_settings import readings
 from autotune.trial.keras.script_engines import script_engines
 from autotune.trial.keras.untrained import RawLoops
 from autotune.trial.meter.rank_sync import Progress
-from autotune.trial.probe.imports import early_environment, installed_modules
+from autotune.trial.probe.imports import early_environment, imported_modules, installed_modules
 from autotune.trial.report import rank_report
 from autotune.trial.report.failure import describe
 from autotune.trial.start import active_session
@@ -61,7 +64,7 @@ class KerasProbe(KerasSession):
         self._claims: set[Group] = set()
         self._knobs: dict[str, str] = {}
         self._own_arguments: Arguments = {}
-        """Arguments of `fit` as the script gave them."""
+        """Arguments of `fit`, as given by the script."""
         self._sets_policy = False
         self._ends: list[float] = []
         self._num_samples: list[float] = []
@@ -134,7 +137,7 @@ class KerasProbe(KerasSession):
             active_session.session = self
         self.feed.steps_per_call = int(getattr(self.model, "steps_per_execution", 1) or 1)
         if self.model is not None and self.seams.depth:
-            self.feed.uses_cache = lambda: not self._ends  # Keeps the first batch, for its size.
+            self.feed.uses_cache = lambda: not self._ends  # Keeps the first batch, to know the size.
 
     def trained(self, outputs: Any, began: float) -> None:
         """Notes a call of the training function; may end the process."""
@@ -202,7 +205,7 @@ class KerasProbe(KerasSession):
             precision=str(seen.get("precision", "fp32")),
             claims=tuple(sorted(self._claims)),
             knobs=tuple(sorted(self._knobs.items())),
-            modules=tuple(sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names)),
+            modules=imported_modules(),
             imports=installed_modules(),
             early_environment=self._early_environment,
             torch_version=engines.engine_version(self.engine),
@@ -240,6 +243,9 @@ class KerasProbe(KerasSession):
             dataset_queue=int(seen.get("dataset_queue") or 10),
             tf_data_threads=read_threads(fit) or 0,
             tf_data_deterministic=read_deterministic(fit) is not False,
+            tf_data_autotune=read_autotune(fit) is not False,
+            tf_data_ram_budget=read_ram_budget(fit) or 0,
+            tf_data_cpu_budget=read_cpu_budget(fit) or 0,
         )
 
     def _loader(self, keras: KerasFacts) -> LoaderFacts:

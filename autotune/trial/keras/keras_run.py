@@ -18,9 +18,9 @@ from autotune.verdict.in_force import missed_settings
 
 
 class KerasRun(KerasSession):
-    """Applies the settings, reports once on stderr what is in force, and ends a training with a missed setting.
+    """Applies the settings, reports the settings in force once on stderr, and ends a training with a missed setting.
 
-    The report comes with the first call that trains: no step is made under other settings.
+    The report comes after the first training call: a training under other settings ends at once.
     """
 
     def __init__(self, job: TrialJob) -> None:
@@ -47,7 +47,7 @@ class KerasRun(KerasSession):
         """Does nothing: the knobs are known from the search."""
 
     def observe(self, field: str, value: Value) -> None:
-        """Notes a setting that the script put in force itself."""
+        """Notes a setting put in force by the script."""
         self._set_by_script.note(field, value)
 
     def attached(self) -> None:
@@ -64,7 +64,7 @@ class KerasRun(KerasSession):
         super().before_fit(model, arguments)
 
     def trained(self, outputs: Any, began: float) -> None:
-        """Checks the settings once, after the first call that trains."""
+        """Checks the settings once, after the first training call."""
         if self._is_checked or not self._is_of_keras:
             return
         self._is_checked = True

@@ -1,4 +1,4 @@
-"""Base of the sessions of a Keras script: finds the model that trains, and hears of every call that trains."""
+"""Base of the sessions of a Keras script: finds the trained model, and hears of every training call."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from autotune.trial.keras.fit_seams import Arguments, FitSeams
 
 
 class KerasSession:
-    """Seams of one process, for one model: the latest model of a `fit`, or the first that trains on single batches."""
+    """Seams of a process for one model: the latest model of a `fit`, or the first model trained on single batches."""
 
     def __init__(self) -> None:
         self.seams, self.feed = FitSeams(), BatchFeed()
         self.model: Any = None
         self.fit: Arguments = {}
-        """Arguments of the running `fit`, as the engine gets them; empty for single batches."""
+        """Arguments of the running `fit`, as given to the engine; empty for single batches."""
         self.engine = ""
         self._has_model = False
         self._is_inside = False
@@ -30,10 +30,10 @@ class KerasSession:
         self.engine = engine_in_use()
 
     def imported(self, name: str) -> None:
-        """Attaches to Keras after its import; a loop of the script's own needs no seams.
+        """Attaches to Keras after the import; a loop of the script's own needs no seams.
 
         Args:
-            name: A module that was imported just now: `keras`, or an engine.
+            name: The module imported just now: `keras`, or an engine.
         """
         if name != "keras":
             return
@@ -57,7 +57,7 @@ class KerasSession:
         """May change the arguments of `compile`."""
 
     def before_fit(self, model: Any, arguments: Arguments) -> None:
-        """May change the arguments of `fit`, and notes them."""
+        """May change the arguments of `fit`, and keeps the result."""
         self.fit = arguments
         self._is_training = True
         self.model, self._has_model = model, True
@@ -70,13 +70,13 @@ class KerasSession:
         self._is_training = False
 
     def arrives(self) -> None:
-        """Hears of the beginning of a call that trains; the call before is done."""
+        """Hears of the beginning of a training call; the call before is done."""
 
     def trained(self, outputs: Any, began: float) -> None:
         """Hears of the end of a call.
 
         Args:
-            outputs: What the training function has returned.
+            outputs: Result of the training function.
             began: Beginning of the call, in seconds of `time.perf_counter`.
         """
 

@@ -1,4 +1,4 @@
-"""Puts settings in force in a Keras script, and reads them back."""
+"""Puts settings in force in a Keras script, and reads the values back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNSEEN = "unknown, since nothing of the training has shown it"
 
 
 class KerasSettings:
-    """The settings of one job at Keras' seams.
+    """The settings of a job at Keras' seams.
 
     Left alone are the script's own values, the groups claimed by the script, and fields mapped to arguments.
 
@@ -46,7 +46,7 @@ class KerasSettings:
                 seams.at_compile(getattr(self._asked, setting.name), arguments)
 
     def at_fit(self, model: Any, arguments: dict[str, Any]) -> None:
-        """Changes the arguments of `Model.fit`, and keeps them to read settings back."""
+        """Changes the arguments of `Model.fit`, and keeps the result to read settings back."""
         size = batch_size_in(arguments)
         if size is not None:
             arguments["batch_size"] = size  # As Keras decides, also from the number of steps.

@@ -1,4 +1,4 @@
-"""Measures a script that trains by Keras or in a loop of its own, and ends the process."""
+"""Measures a script that trains by Keras or in its own loop, and ends the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autotune.settings import Group, Settings, Value
 from autotune.settings.dataset_workers import seen
 from autotune.trial.keras import engines
 from autotune.trial.keras.fenced_clock import FencedClock
-from autotune.trial.keras.fit_data import batches_in, samples_in
+from autotune.trial.keras.fit_data import batch_size_in, batches_in, samples_in
 from autotune.trial.keras.fit_seams import Arguments
 from autotune.trial.keras.keras_session import KerasSession
 from autotune.trial.keras.keras_settings import KerasSettings
@@ -34,14 +34,14 @@ from autotune.trial.report import rank_report
 from autotune.trial.report.failure import describe
 
 MANY_EPOCHS = 1_000_000
-"""Epochs of a trial's `fit`, so that the script does not end before the measurement."""
+"""Epochs of a trial's `fit`: more than any measurement needs, or the script would end first."""
 QUEUED = 16
 """Assumed batches ready in a queue of tf.data or of a PyDataset; the ramp uses twice as many."""
 QUEUES = (DataKind.TF_DATA, DataKind.PY_DATASET, DataKind.GENERATOR, DataKind.TORCH_LOADER)
 
 
 class KerasTrial(KerasSession):
-    """One trial, or one counted run, of a script with a `facts.keras`.
+    """A trial, or a counted run, of a script with a `facts.keras`.
 
     A counted run keeps the epochs and the validation of the script, and takes no cached batch.
 
@@ -65,9 +65,12 @@ class KerasTrial(KerasSession):
         self._set_by_script = Observed()
         self._passing: PassingWatch | None = None
         self._weights: list[Any] = []
+        """Copies of small weights after the first update."""
+        self._weights_of_epoch: list[Any] = []
+        """Copies from the end of an epoch on: on JAX the validation takes the weights over."""
         self._outputs: Any = None
         self._ended_s = 0.0
-        """End of the last call that trained, in seconds of `time.perf_counter`."""
+        """End of the last training call, in seconds of `time.perf_counter`."""
         self._is_paused = False
         self._compute_s, self._compute_batches = 0.0, 0
         """Seconds and batches of the calls on the cached batch, for the wait inside a compiled step."""
@@ -92,7 +95,7 @@ class KerasTrial(KerasSession):
         """Does nothing: the knobs are known from the probe."""
 
     def observe(self, field: str, value: Value) -> None:
-        """Notes a setting that the script put in force itself."""
+        """Notes a setting put in force by the script."""
         self._set_by_script.note(field, value)
 
     # Seams --------------------------------------------------------------------------------------------------------
@@ -101,7 +104,10 @@ class KerasTrial(KerasSession):
         """Attaches to Keras, and to all ways of the script to end."""
         super().install()
         self.feed.uses_cache = self._uses_cache
+        self.feed.keeps_iterator = self._job.diagnoses
         self.feed.steps_per_call = max(1, self._asked.steps_per_execution)
+        loader = self._facts.loader
+        self.feed.batch_samples = self._asked.batch_size or (loader.batch_size if loader is not None else None) or 0
         self._end_watch.install()
 
     def attached(self) -> None:
@@ -122,6 +128,7 @@ class KerasTrial(KerasSession):
             if arguments.get("validation_data") is not None or arguments.get("validation_split"):
                 arguments["validation_steps"] = 1  # The validation belongs to no rate.
         self.feed.epoch_batches, self.feed.epoch_samples = batches_in(arguments), samples_in(arguments)
+        self.feed.batch_samples = batch_size_in(arguments) or self.feed.batch_samples
         super().before_fit(model, arguments)
 
     def epoch_begins(self) -> None:
@@ -137,6 +144,7 @@ class KerasTrial(KerasSession):
             self._is_paused = True
             self._clock.finish()
             self._ended_s = perf_counter()
+            self._weights_of_epoch = self._small_weights() if self._weights else []
 
     def arrives(self) -> None:
         """Ends the step before; may end the trial."""
@@ -151,7 +159,7 @@ class KerasTrial(KerasSession):
     def trained(self, outputs: Any, began: float) -> None:
         """Counts the batches of a call."""
         self._ended_s = perf_counter()
-        self._outputs = outputs
+        self._outputs, self._weights_of_epoch = outputs, []
         self._clock.note(engines.logs_of(self.engine, outputs))
         taken, steps, meter = self.feed.taken, self._steps, self._meter
         steps.trained(taken.num_batches)
@@ -160,17 +168,17 @@ class KerasTrial(KerasSession):
                 self._first_update()
             return
         wait_s = taken.wait_s or self._hidden_wait_s(meter, self._ended_s - began, taken.num_batches)
-        # On torch the loop takes its batches before the call, elsewhere the call takes them.
+        # On torch the loop takes the batches before the call; on TensorFlow and JAX the call takes the batches.
         self._look.inside_s += self._ended_s - began - (0.0 if self.engine == "torch" else wait_s)
         per_batch, wait_s = taken.num_samples / taken.num_batches, wait_s / taken.num_batches
         for _ in range(taken.num_batches):
             meter.counters.delivered(per_batch, wait_s)
 
     def _hidden_wait_s(self, meter: Meter, elapsed_s: float, num_batches: int) -> float:
-        """Seconds that a compiled step has waited for the batches that it reads by itself.
+        """Seconds of a compiled step's wait for batches that Python does not see.
 
-        The calls on the cached batch have shown the time without a wait. Single differences are noise, so only growth
-        of their sum counts.
+        The calls on the cached batch have shown the time without a wait. Single differences are noise; only growth of
+        the sum counts.
         """
         if meter.uses_cached_batch:
             if meter.phase is Phase.COMPUTE:
@@ -193,10 +201,10 @@ class KerasTrial(KerasSession):
 
     @property
     def _can_cache(self) -> bool:
-        """Whether `fit` makes the batches, so that one can take the place of all.
+        """Whether `fit` makes the batches: the cached batch can take the place of all.
 
-        Keras waits at an epoch's end for the workers of a PyDataset, and they wait for room in the queue: the training
-        has to take every batch.
+        Keras waits at an epoch's end for the workers of a PyDataset, and the workers wait for room in the queue: the
+        training has to take every batch.
         """
         if int(seen("workers", self.fit) or 1) > 1:
             return False
@@ -205,16 +213,19 @@ class KerasTrial(KerasSession):
     def _first_update(self) -> None:
         if self._keras.version:
             self._settings.note_model(self.model)
-            self._weights = engines.small_weights(self.engine, self.model, self._state())
+            self._weights = self._small_weights()
         device = engines.device_of(self.engine)
         waits = engines.waiter(self.engine, device)
         self._clock = FencedClock(waits)
         Progress(self._paths.progress).put(Mark.STEPS, 1)
 
-    def _state(self) -> Any:
-        """The state of a training on JAX; None on other engines."""
+    def _small_weights(self) -> list[Any]:
+        """Copies of small weights; empty where the script has given JAX's arrays away meanwhile."""
         is_state = self.engine == "jax" and isinstance(self._outputs, tuple)
-        return self._outputs[1] if is_state else None
+        try:
+            return engines.small_weights(self.engine, self.model, self._outputs[1] if is_state else None)
+        except RuntimeError:
+            return []
 
     def _start_meter(self) -> Meter:
         rank, world_size = rank_report.identity()
@@ -285,7 +296,7 @@ class KerasTrial(KerasSession):
             has_changed_parameters=error is not None or self._has_changed(),
             num_steps=self._steps.num_steps,
             error=describe(error) if error is not None else None,
-            observation=self._look.observation(meter.blocks(), self._facts)
+            observation=self._look.observation(meter.blocks(), self._facts, self.feed.iterator)
             if self._job.diagnoses and meter is not None and has_blocks
             else None,
         )
@@ -299,4 +310,4 @@ class KerasTrial(KerasSession):
     def _has_changed(self) -> bool:
         if not self._weights or self._steps.num_updates < 2:
             return True
-        return engines.has_changed(self._weights, engines.small_weights(self.engine, self.model, self._state()))
+        return engines.has_changed(self._weights, self._weights_of_epoch or self._small_weights())

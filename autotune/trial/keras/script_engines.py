@@ -1,4 +1,4 @@
-"""Engines of Keras that the script's own files name in an import."""
+"""Engines of Keras, by the imports in the script's own files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 
 
 def script_engines() -> tuple[str, ...]:
-    """Sorted names of the engines; an import within a function counts, and so does one under a condition."""
+    """Sorted names of the engines; imports within a function or under a condition count too."""
     found: set[str] = set()
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
@@ -32,7 +32,7 @@ def script_engines() -> tuple[str, ...]:
 
 
 def engines_named(path: str) -> set[str]:
-    """Engines that a file imports; empty for an unreadable file."""
+    """Engines imported by a file; empty for an unreadable file."""
     try:
         tree = ast.parse(Path(path).read_text(errors="replace"))
     except (OSError, SyntaxError, ValueError, RecursionError):

@@ -9,7 +9,7 @@ class TrainingSteps:
     """Totals for the meter.
 
     Args:
-        num_accumulated: Batches of one update.
+        num_accumulated: Batches of an update.
     """
 
     def __init__(self, num_accumulated: int = 1) -> None:
@@ -21,6 +21,6 @@ class TrainingSteps:
         self._num_accumulated = num_accumulated
 
     def trained(self, num_batches: int) -> None:
-        """Notes batches that were trained on."""
+        """Counts batches after a training call."""
         self.num_backwards += num_batches
         self.num_steps = self.num_updates = self.num_backwards // self._num_accumulated

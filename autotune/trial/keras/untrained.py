@@ -1,4 +1,4 @@
-"""Ways of training that no seam counts, each with the lines that make it countable."""
+"""Ways of training out of reach of all seams, each with the lines that let a trial count steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STRATEGY = (
     "with one worker: strategy = tf.distribute.get_strategy()"
 )
 LEAST_GRADIENTS = 3
-"""Gradients from which a loop counts as a training."""
+"""Fewest gradients of a loop that counts as a training."""
 
 
 class RawLoops:
@@ -30,7 +30,7 @@ class RawLoops:
         self._num: dict[str, int] = {}
 
     def watch(self, name: str) -> None:
-        """Attaches to an engine after its import: `tensorflow` or `jax`."""
+        """Attaches to an engine after the import: `tensorflow` or `jax`."""
         if name == "tensorflow":
             tf = sys.modules[name]
             self._count(tf.GradientTape, "gradient", TAPE)
@@ -42,11 +42,11 @@ class RawLoops:
 
     @property
     def has_trained(self) -> bool:
-        """Whether such a training was seen."""
+        """Whether a training without a seam was seen."""
         return bool(self.advice())
 
     def advice(self) -> str:
-        """What trains, and the line to add; empty when nothing was seen."""
+        """The way of training and the line to add; empty when nothing was seen."""
         if "tensorflow_estimator" in sys.modules:
             return ESTIMATOR
         order = (STRATEGY, SESSION, TAPE, JAX_LOOP)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from autotune.measure.block import Block, Phase
 from autotune.model.facts import ScriptFacts
 from autotune.model.observation import Observation, StepTimes
+from autotune.trial.keras.dataset_stages import stages_of
 
 
 class WindowLook:
@@ -24,10 +26,15 @@ class WindowLook:
             self.inside_s = 0.0
             self._cpu_s, self._began_s = time.process_time(), time.monotonic()
 
-    def observation(self, blocks: Sequence[Block], facts: ScriptFacts) -> Observation | None:
+    def observation(self, blocks: Sequence[Block], facts: ScriptFacts, iterator: Any) -> Observation | None:
         """The observation of the window; None without a window.
 
         The time inside the training function stands as `forward_s`: a compiled step does not show its parts.
+
+        Args:
+            blocks: Of the measurement.
+            facts: Of the script.
+            iterator: The iterator of a tf.data dataset that the training reads; None for all other data.
         """
         window = [block for block in blocks if block.phase is Phase.WINDOW]
         if not window:
@@ -48,4 +55,5 @@ class WindowLook:
             cpu_wall_s=max(0.0, time.monotonic() - self._began_s),
             parameter_dtype="float32",
             num_trainable=facts.num_parameters,
+            dataset_stages=stages_of(iterator) if iterator is not None else (),
         )

@@ -82,7 +82,7 @@ class Windows(Generic[Session]):
     def _next_request(self) -> TrialJob:
         """Waits for the next request, without end: the supervisor ends the process."""
         path = self._paths.job
-        while not path.exists():
+        while path.is_symlink() or not path.exists():  # A link is none of the tuner's.
             time.sleep(POLL_S)
         return decode(TrialJob, path.read_text())
 

@@ -1,7 +1,7 @@
 """Hands out the training loader's batches on the device, each copied during the step before, to an unedited script.
 
-The script's own calls of `to` and `cuda` then return the tensors as given. Which tensors of a batch go to which device
-is learned from these calls on the first batches. Tensors without such a call stay on the host.
+The script's own calls of `to` and `cuda` then return the tensors as given. The calls on the first batches show the
+device of each tensor. Tensors without a call stay on the host.
 """
 
 from __future__ import annotations

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autotune.measure.block import Block, Phase
 from autotune.measure.build_times import BuildTimes
 from autotune.trial.meter.build_log import Built
-
-if TYPE_CHECKING:
-    from autotune.trial.torch.device_clock import Clock
+from autotune.trial.meter.host_clock import Clock
 
 
 class Count:

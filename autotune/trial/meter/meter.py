@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from autotune.measure.block import Block, Phase
 from autotune.measure.epoch import restart_micro_batches
@@ -19,12 +18,10 @@ from autotune.trial.meter import phase_rules
 from autotune.trial.meter.block_recorder import Recorder
 from autotune.trial.meter.build_log import Built
 from autotune.trial.meter.counters import Counters, StepCounts
+from autotune.trial.meter.host_clock import Clock
 from autotune.trial.meter.measuring_plan import Epochs, Plan, Watcher
 from autotune.trial.meter.phase_rules import COMPUTE_BLOCK_S, LAST_WARMUP_STEPS
 from autotune.trial.meter.rank_sync import MAX_STEPS_AHEAD, Agreement
-
-if TYPE_CHECKING:
-    from autotune.trial.torch.device_clock import Clock
 
 
 class Meter:

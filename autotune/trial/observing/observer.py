@@ -60,6 +60,7 @@ class Observer:
         roots: The script's root modules.
         batch_source: Gives the script its batches.
         at_begin: Called first, to read the memory before the observer takes any.
+        wait_fraction: Returns the share of the window spent waiting for data, 0 to 1.
     """
 
     def __init__(
@@ -71,11 +72,13 @@ class Observer:
         batch_source: BatchSource,
         *,
         at_begin: Callable[[], None],
+        wait_fraction: Callable[[], float],
     ) -> None:
         self._job, self._paths, self._steps, self._roots, self._batch_source = job, paths, steps, roots, batch_source
         self._at_begin = at_begin
         self._loading = LoadingWatch()
         self._what_if = WhatIf()
+        self._wait_fraction = wait_fraction
         self._storage: StorageTimes | None = None
         self._decoders: DecodersOnDevice | None = None
         self._lines = LineStage()
@@ -226,7 +229,10 @@ class Observer:
         """Tries other ways to store and to decode where training waits; on CUDA also decoding beside training."""
         times = self._calls.times
         # Ranks would disturb each other, and one rank's samples are a share of the dataset.
-        if times is None or not self._is_alone or times.data_wait_s < LOADER_NOTICEABLE_WAIT_FRACTION * times.wall_s:
+        if times is None or not self._is_alone:
+            return
+        # Observed steps are slower than the script's own, and may hide a wait.
+        if max(self._wait_fraction(), times.data_wait_s / times.wall_s) < LOADER_NOTICEABLE_WAIT_FRACTION:
             return
         self._storage = self._what_if.measure()
         if self._storage is None or not self._storage.decoders or not torch_names.is_cuda_on():

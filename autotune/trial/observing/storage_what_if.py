@@ -35,7 +35,7 @@ from autotune.trial.observing.sample_run import (
     run_samples,
     whole_reads,
 )
-from autotune.trial.torch.batch_structure import clone_batch
+from autotune.trial.torch.batch_structure import ordinary_clone
 from autotune.trial.torch.patching import unwrap_all
 
 LIMIT_S = 30.0
@@ -130,6 +130,7 @@ def _child(run: Callable[[], str], answer: Any) -> None:
 
 def _measured(loader: Any, scratch: Path) -> StorageTimes:
     """All times on the CPU, from this process and its children."""
+    began = time.monotonic()
     dataset = loader.dataset
     indices = indices_of(loader, MAX_SAMPLES)
     batch_size = loader.batch_size or len(next(iter(loader.batch_sampler), [0])) if loader.batch_sampler else 1
@@ -180,7 +181,7 @@ def _measured(loader: Any, scratch: Path) -> StorageTimes:
         decoders=decoder_times(run.images, own_name(run.decoder)) if is_decoding else (),
         repeated=_repeated(dataset, run, pack),
         batched_s=_batched_s(dataset, run, loader.collate_fn, max(1, batch_size)),
-        hand_over_s=_hand_over_s(dataset, run, loader.collate_fn, max(1, batch_size), processes),
+        hand_over_s=_hand_over_s(dataset, run, loader.collate_fn, max(1, batch_size), processes, began + LIMIT_S / 2),
         sample_times_s=tuple(run.times_s),
     )
 
@@ -232,13 +233,23 @@ class _Same(Dataset[Any]):
         return 1 << 20
 
     def __getitem__(self, index: int) -> Any:
-        return clone_batch(self._batch)
+        return ordinary_clone(self._batch)
 
 
 def _hand_over_s(
-    dataset: Any, run: SampleRun, collate: Callable[[list[Any]], Any], batch_size: int, num_workers: int
+    dataset: Any,
+    run: SampleRun,
+    collate: Callable[[list[Any]], Any],
+    batch_size: int,
+    num_workers: int,
+    begin_by: float,
 ) -> float | None:
-    """Mean seconds from batch to batch where workers have nothing to do but to hand a ready batch over."""
+    """Mean seconds from batch to batch where workers have nothing to do but to hand a ready batch over.
+
+    None after `begin_by`: on a busy machine many workers take long to start, and all other figures would be lost.
+    """
+    if time.monotonic() > begin_by:
+        return None
     samples = [dataset[index] for index in (run.indices * batch_size)[:batch_size]]
     batches = iter(DataLoader(_Same(collate(samples)), batch_size=None, num_workers=num_workers))
     for _ in range(2 * num_workers):  # ready before the clock starts

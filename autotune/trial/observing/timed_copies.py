@@ -13,8 +13,8 @@ import torch
 
 from autotune.model.observation import FormatRatio, OptimizerTimes
 from autotune.settings import Precision
+from autotune.trial.meter.host_clock import Clock
 from autotune.trial.torch import torch_names
-from autotune.trial.torch.device_clock import Clock
 
 NUM_LAYERS = 3
 LIMIT_S = 0.25

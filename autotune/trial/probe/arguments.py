@@ -1,7 +1,7 @@
-"""Finds the script's arguments that can stand for settings, in the probe.
+"""Finds arguments of the script for settings, in the probe.
 
-Arguments are parsed by argparse, by click, or by a configurator: a file that the script executes, and that overrides
-variables of the script by arguments such as `--batch_size=32`.
+Arguments are parsed by argparse, by click, or by a configurator. A configurator is a file executed by the script: the
+file overrides variables of the script by arguments like `--batch_size=32`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ SWITCHES = {
 }
 """Arguments without a value, by the setting and the value of each."""
 OF_TRAINER = frozenset(filter(None, (setting.arguments.of_trainer for setting in SETTINGS)))
-"""Arguments that the Trainer of Hugging Face hands on unchanged to its loader and its loop."""
+"""Arguments handed on unchanged to loader and loop by the Trainer of Hugging Face."""
 CONFIGURATOR = ("sys.argv", "globals()", "--")
-"""Words of a file that overrides variables of the script by its arguments."""
+"""Words in the text of every configurator."""
 MAX_TEXT_BYTES = 1 << 16
 _TRAINER_MODULES = ("transformers.", "accelerate.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Option:
-    """One option of a parser, with the value on the script's command line."""
+    """An option of a parser, with the value on the script's command line."""
 
     dest: str
     option: str
@@ -54,7 +54,7 @@ class ArgumentDetector:
     def __init__(self) -> None:
         self._options: dict[str, _Option] = {}
         self._parsed: list[Any] = []
-        """Parsed namespaces, kept alive because they are recognised by identity."""
+        """Parsed namespaces, kept alive because the lookup is by identity."""
         self._dests: dict[str, str] = {}
         """Argument with the number of workers, by key of the loader."""
         self._of_trainer: set[str] = set()
@@ -65,7 +65,7 @@ class ArgumentDetector:
         wrap(argparse.ArgumentParser, "parse_known_args", self._wrap_parse)
 
     def built(self, key: str) -> None:
-        """Looks at the call that builds a loader; called from inside of the call."""
+        """Looks at the call of a loader's constructor; called from inside of the call."""
         for option in _click_options():
             self._options.setdefault(option.dest, option)
         frame = next(user_frames(), None)
@@ -92,9 +92,9 @@ class ArgumentDetector:
         """Arguments with values confirmed by the script's behaviour, at most one for each setting.
 
         Args:
-            loader: The loader that trains.
-            num_micro_batches: Batches that the script takes per optimizer step.
-            own_autocast: dtype of the script's own autocast regions, None without them.
+            loader: The training loader.
+            num_micro_batches: Batches per optimizer step of the script.
+            own_autocast: dtype of the script's own autocast regions, None without regions.
             targets_vary: The loss is a mean over targets, and batches have different numbers of targets, so that the
                 script's accumulation may matter.
             input_size: Samples of the model's inputs, for a script without a loader; None = unknown.
@@ -186,7 +186,7 @@ def _click_options() -> Iterator[_Option]:
 
 
 def _configured() -> Iterator[_Option]:
-    """Whole numbers among the variables of a script that overrides its variables by arguments."""
+    """Whole numbers among the variables of a script with a configurator."""
     main = sys.modules.get("__main__")
     path = getattr(main, "__file__", None)
     if path is None or not _has_configurator(Path(path)):
@@ -205,7 +205,7 @@ def _configured() -> Iterator[_Option]:
 
 
 def _has_configurator(script: Path) -> bool:
-    """Whether a script executes a file that writes arguments into the script's variables."""
+    """Whether a script executes a configurator."""
     try:
         statements = ast.parse(script.read_text(errors="replace")).body
     except (OSError, SyntaxError, ValueError, RecursionError):

@@ -29,7 +29,7 @@ QUESTIONS = frozenset(
 )
 """Questions with the same answer for a tensor on the device."""
 OLD = 4
-"""Optimizer steps over which no loop needs a batch: some scripts take one or two batches ahead."""
+"""Optimizer steps until no loop needs a batch: some scripts take one or two batches ahead."""
 FEW_KEPT = 1
 """Batches that a script may keep for good, for instance to draw them after every epoch."""
 
@@ -48,7 +48,7 @@ class BatchUses:
         """Batches of the latest `OLD` steps, and older batches that are still alive."""
         self._num_steps = 0
         self._held: list[list[torch.Tensor]] = [[], [], []]
-        """Page-locked tensors copied in the latest three steps: held, so that no other tensor gets their memory."""
+        """Page-locked tensors of the latest three steps, kept alive: no new tensor can lie at the same address."""
         self._watch: _Watch | None = None
 
     def install(self) -> None:
@@ -73,7 +73,7 @@ class BatchUses:
         self._watch.__enter__()  # type: ignore[no-untyped-call]
 
     def end_looking(self) -> None:
-        """Ends the watching context, at a module's call; a context of the script within keeps it, without effect."""
+        """Ends the watching context, at a module's call; inside a context of the script, ours stays without effect."""
         if self._watch is not None:
             self._watch.is_on = False
             if torch_names.function_mode() is self._watch:

@@ -13,8 +13,16 @@ READ_WHEN_ASKED = frozenset({"PYTORCH_NVML_BASED_CUDA_CHECK"})
 """Variables read by torch at each question for devices, and at no import. Lightning sets this variable."""
 SET_BY_PYTHON = frozenset({"LC_CTYPE", "__PYVENV_LAUNCHER__"})
 """Variables set by the interpreter for itself."""
+GENERATED = "__autograph_generated_file"
+"""Begin of the names of modules that TensorFlow makes of traced functions: other names in each process."""
 PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
 """Names of folders for packages, on any path."""
+
+
+def imported_modules() -> tuple[str, ...]:
+    """Sorted names of the imported top-level modules, without Python's own and without generated code."""
+    names = {name.partition(".")[0] for name in sys.modules.copy()} - sys.stdlib_module_names
+    return tuple(sorted(name for name in names if not name.startswith(GENERATED)))
 
 
 def installed_modules() -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""Watches inputs and outputs of the model's calls for what a CUDA graph forbids.
+"""Watches inputs and outputs of the model's calls for uses against the rules of a CUDA graph.
 
-A CUDA graph holds one size of each input. Every run of the graph overwrites the outputs of the run before, so a script
-may neither keep outputs beyond a step, nor hand outputs to the next step.
+A CUDA graph holds one size of each input. Every run of the graph overwrites the outputs of the run before: a script may
+not keep outputs beyond a step, nor hand outputs to the next step.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Shapes = tuple[tuple[int, ...], ...]
 MOST_LEADING_SIZES = 2
 """Sizes of the first dimension without concern: the batch, and the smaller batch at the end of an epoch."""
 LATE = 2
-"""Backward passes after which an output counts as kept: a loop's variable holds the outputs of one step."""
+"""Backward passes before an output counts as kept: a loop's variable holds the outputs of one step."""
 MOST_KEPT = 64
-"""Outputs of one root to follow at a time."""
+"""Most outputs of a root to follow at a time."""
 
 
 class RootCalls:
@@ -41,7 +41,7 @@ class RootCalls:
         """Whether the script keeps outputs beyond a step, or hands outputs to the next step."""
 
     def attach(self, root: torch.nn.Module) -> None:
-        """Watches the calls of a root from now on, except a root compiled by torch.jit, which takes no such hooks."""
+        """Watches the calls of a root from now on, except a root compiled by torch.jit: torch refuses the hooks."""
         if isinstance(root, torch.jit.ScriptModule):
             return
         weights = {memory_of(weight)[0] for weight in root.parameters()}
@@ -60,7 +60,7 @@ class RootCalls:
 
     @property
     def inputs_vary(self) -> bool:
-        """Whether inputs of one root differ in shape, beyond a smaller last batch."""
+        """Whether inputs of a root differ in shape, beyond a smaller last batch."""
         return any(_vary(shapes) for shapes in self._shapes.values())
 
     def _called(self, root: int, inputs: list[torch.Tensor]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import threading
 import time
 from collections import Counter
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from autotune.model.facts import LossReduction, ScriptFacts
+from autotune.model.facts import ArgumentFacts, LoaderFacts, LossReduction, ScriptFacts
 from autotune.settings import BY_NAME, Group, Precision, Value
 from autotune.settings.activation_checkpointing import repeated_blocks
 from autotune.settings.ddp_group import ARGUMENTS
@@ -29,6 +28,7 @@ from autotune.trial.probe.batch_uses import BatchUses
 from autotune.trial.probe.imports import (
     early_environment,
     imported_after_freeze,
+    imported_modules,
     installed_modules,
     launcher_sets_threads,
 )
@@ -207,13 +207,7 @@ class ScriptDetector:
         ends = self._step_ends or self._backward_ends
         loader, accumulation = self._loaders.facts(), self._loaders.batches_per_step()
         num_backwards = usual_growth(self._backwards_at_steps)
-        arguments = self._arguments.facts(
-            loader,
-            num_micro_batches=accumulation if loader is not None else num_backwards,
-            own_autocast=self._autocast_dtype(),
-            targets_vary=self._loss_targets.vary,
-            input_size=self._input_size,
-        )
+        arguments = self._argument_facts(loader, accumulation if loader is not None else num_backwards)
         has_batch = {"batch_size", "grad_accum_steps"} <= {argument.name for argument in arguments}
         argument_batch = self._input_size if loader is None and not self._foreign.library and has_batch else None
         device = self._device(parameters)
@@ -252,7 +246,7 @@ class ScriptDetector:
             precision=str(in_force.get("precision", Precision.FP32.value)),
             claims=tuple(sorted(self.claims)),
             knobs=tuple(sorted(self.knobs.items())),
-            modules=tuple(sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names)),
+            modules=imported_modules(),
             imports=installed_modules(),
             early_environment=self._early_environment,
             imported_after_freeze=imported_after_freeze(),
@@ -276,6 +270,15 @@ class ScriptDetector:
             schedule_follows_length=self._is_scheduled_per_batch() and self._loaders.is_length_asked_first,
             arguments=arguments,
             notes=self._notes(parameters, in_force),
+        )
+
+    def _argument_facts(self, loader: LoaderFacts | None, num_micro_batches: int) -> tuple[ArgumentFacts, ...]:
+        return self._arguments.facts(
+            loader,
+            num_micro_batches=num_micro_batches,
+            own_autocast=self._autocast_dtype(),
+            targets_vary=self._loss_targets.vary,
+            input_size=self._input_size,
         )
 
     def _note_inputs(self, inputs: Any) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.sandbox import fork_callbacks
+
 CANARY_LIMIT_S = 20.0
 """Longest time of a child for a small computation; a child that takes longer hangs."""
 CUDA_LOST, CANNOT_TRAIN, BROKEN = 3, 4, 5
@@ -209,7 +211,11 @@ def _canary() -> int:
 
 
 def fork_and_wait(work: Callable[[], int]) -> int | None:
-    """The exit status of a child that does the work; None for a child that had to be killed."""
+    """The exit status of a child that does the work; None for a child that had to be killed.
+
+    Callbacks of the script stay mute, as at the fork of a trial.
+    """
+    fork_callbacks.mute()
     pid = os.fork()
     if pid == 0:
         status = BROKEN
@@ -217,6 +223,7 @@ def fork_and_wait(work: Callable[[], int]) -> int | None:
             status = work()
         finally:
             os._exit(status)
+    fork_callbacks.unmute()
     deadline = time.monotonic() + CANARY_LIMIT_S
     while time.monotonic() < deadline:
         ended, status = os.waitpid(pid, os.WNOHANG)

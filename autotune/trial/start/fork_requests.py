@@ -13,7 +13,7 @@ from autotune.protocol.codec import decode
 from autotune.protocol.environment import REDIRECT
 from autotune.protocol.forking import FORKED
 from autotune.protocol.supervision import SupervisorSpec
-from autotune.sandbox import namespaces, redirect, supervisor
+from autotune.sandbox import fork_callbacks, namespaces, redirect, supervisor
 from autotune.sandbox.process_tree import send
 from autotune.sandbox.trial_launch import Origin, Run
 
@@ -39,10 +39,12 @@ def serve(tuner: socket.socket, run: Run | None = None, kept: Sequence[int] = ()
         message, descriptors, _, _ = socket.recv_fds(tuner, MAX_MESSAGE_BYTES, 3)
         if not message:
             return None
+        fork_callbacks.mute()
         pid = os.fork()
         if pid == 0:
             origin = Origin(run=run, kept=tuple(kept))
             return _become_supervisor(message.decode(), descriptors, tuner, origin)
+        fork_callbacks.unmute()
         for descriptor in descriptors:
             os.close(descriptor)
         try:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from autotune.protocol.codec import decode, encode
 from autotune.protocol.forking import ForkServerHello, ForkServerSpec
-from autotune.sandbox import landlock, namespaces
+from autotune.sandbox import fork_callbacks, landlock, namespaces
 from autotune.sandbox.process_tree import PR_SET_PDEATHSIG, ignore_signals, prctl
 from autotune.sandbox.tree_removal import remove_tree
 from autotune.trial.start import forked_start
@@ -33,6 +33,7 @@ def main(there: frozenset[str], spec_path: str, descriptor: str) -> None:
         descriptor: The socket to the tuner.
     """
     ignore_signals()
+    fork_callbacks.install()
     tuner = socket.socket(fileno=int(descriptor))
     # Imports take long, and the server reads nothing from the tuner meanwhile.
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

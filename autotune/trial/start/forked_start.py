@@ -50,7 +50,10 @@ def preload(names: Sequence[str]) -> None:
                 importlib.import_module(name)
             except Exception:
                 continue
+    if "numpy" in sys.modules:
+        importlib.import_module("numpy.random")  # Every trial seeds it.
     _bootstrap()
+    _keep_out_compiler()
     forked_heap.freeze()
 
 
@@ -59,6 +62,13 @@ def _bootstrap() -> types.ModuleType:
     from autotune.trial.start import bootstrap
 
     return bootstrap
+
+
+def _keep_out_compiler() -> None:
+    """Keeps torch's compiler out of our code, once for all trials."""
+    from autotune.trial.torch.compiler_exclusion import keep_out_compiler
+
+    keep_out_compiler()
 
 
 def why_not(known_descriptors: frozenset[int], late: frozenset[str]) -> str:

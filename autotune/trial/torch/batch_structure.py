@@ -55,6 +55,11 @@ def clone_batch(batch: Any) -> Any:
     return map_batch(batch, _clone, _copy)
 
 
+def ordinary_clone(batch: Any) -> Any:
+    """A copy of a batch in ordinary memory, for forked processes: the question for page-locked memory starts CUDA."""
+    return map_batch(batch, torch.Tensor.clone, _copy)
+
+
 def _clone(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone().pin_memory() if tensor.device.type == "cpu" and tensor.is_pinned() else tensor.clone()
 

@@ -13,6 +13,8 @@ from types import CodeType, FunctionType, ModuleType
 from autotune.trial.torch import torch_names
 
 _ROOM = __name__.removesuffix("torch.compiler_exclusion")
+_excluded: set[str] = set()
+"""Names of the modules done: a process that trials are forked from does the work for all trials."""
 
 
 def keep_out_compiler() -> None:
@@ -20,10 +22,11 @@ def keep_out_compiler() -> None:
 
     When the compiler inlines an excluded function into a function of the script, the graph holds both as before.
     """
-    rooms = [module for name, module in sys.modules.items() if name.startswith(_ROOM)]
-    for module in rooms:
+    rooms = {name: module for name, module in sys.modules.items() if name.startswith(_ROOM) and name not in _excluded}
+    for name, module in rooms.items():
         for code in _codes_of(module):
             torch_names.leave_uncompiled(code)
+        _excluded.add(name)
 
 
 def _codes_of(owner: ModuleType | type) -> Iterator[CodeType]:

@@ -144,9 +144,9 @@ def compile_blocks(
 ) -> None:
     """Compiles the repeated blocks of a root in place, from the root's second call on.
 
-    Blocks of one class share their code, so the compiler builds one graph for all of them. The first call runs as
-    before: the number format of its products is read then, without a note inside a graph that would set one block
-    apart from the others.
+    Blocks of a class share a code object, and the compiler builds a single graph for the class. The first call stays
+    uncompiled, to read the number format of matrix products: read within a graph, the block read would differ from
+    the rest of the class.
 
     Args:
         module: The root.

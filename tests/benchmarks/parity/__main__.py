@@ -4,8 +4,8 @@
     python -m tests.benchmarks.parity --studies mlp gpt2 --device cuda --compile
 
 Every setting that the study's space allows is changed alone, to each of its other values; settings that work beside
-another setting come with it. A row has the largest and the mean relative difference over the steps. A second call with
-the same --out goes on where the first has ended.
+another setting come with it. A row has the largest and the mean relative difference over the steps. Runs share the
+machine, since nothing is timed. A second call with the same --out goes on where the first has ended.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from autotune.host import usable_cpus
 from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.protocol.codec import encode
 from autotune.protocol.environment import JOB, PYTHONPATH
@@ -46,6 +48,9 @@ BESIDE: dict[str, dict[str, Any]] = {
 ASKED = ("activation_checkpointing", "multiprocessing_context", "worker_threads", "expandable_segments")
 """Settings that a search tries only where of use, or if asked for."""
 BUILT = ("compile", "compile_mode", "activation_memory_budget")
+"""Settings of compiled models, compared at all values."""
+OWN = "own"
+"""The run without a change."""
 SMALL: dict[str, tuple[str, ...]] = {
     "char_gpt": ("--layers", "2", "--width", "32", "--block-size", "32"),
     "jpeg_cnn": ("--width", "8", "--batch-size", "16"),
@@ -91,12 +96,13 @@ class Study:
 
     def changes(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Each other value of each setting, with the settings that give it effect; the own settings first."""
-        yield "own", {}
+        yield OWN, {}
         size = self.own.batch_size
         if size is not None and size % 2 == 0:
             yield "batch_size x grad_accum_steps", {"batch_size": size // 2, "grad_accum_steps": 2}
         for setting in SETTINGS:
-            for value in self._others(setting.name)[: self._args.values]:
+            num_values = None if setting.name in BUILT else self._args.values
+            for value in self._others(setting.name)[:num_values]:
                 yield f"{setting.name}={value}", {**BESIDE.get(setting.name, {}), setting.name: value}
 
     def _others(self, name: str) -> list[Any]:
@@ -146,7 +152,8 @@ class Study:
                 return {"failed": f"still running after {LONGEST_RUN_S:.0f} s"}
             if not out.exists():
                 return {"failed": (ended.stderr or ended.stdout)[-400:]}
-            return dict(json.loads(out.read_text()))
+            found = dict(json.loads(out.read_text()))
+            return {"failed": "nothing was compiled"} if settings.compile and not found["num_graphs"] else found
 
     def close(self) -> None:
         """Ends the runner."""
@@ -164,30 +171,34 @@ def compared(own: list[float], other: list[float]) -> dict[str, float]:
     }
 
 
-def rows_of(name: str, args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
-    """Adds the missing rows of a study."""
-    study = Study(name, args)
-    try:
-        own: list[float] = []
-        for label, changes in study.changes():
-            known = next((row for row in rows if (row["study"], row["change"]) == (name, label)), None)
-            if known is None:
-                known = {"study": name, "change": label, **study.losses(changes)}
-                rows.append(known)
-                print(name, label, {key: known[key] for key in known if key in ("refused", "failed")}, file=sys.stderr)
-                args.out.write_text(json.dumps(rows, indent=1))
-            if label == "own":
-                own = known.get("losses", [])
-            if own and "losses" in known:
-                known.update(compared(own, known["losses"]))
-        rows.extend(
-            {"study": name, "change": each, "refused": reason}
-            for each, reason in study.left_out().items()
-            if not any((row["study"], row["change"]) == (name, each) for row in rows)
-        )
-        args.out.write_text(json.dumps(rows, indent=1))
-    finally:
-        study.close()
+Work = dict[tuple[str, str], "Future[dict[str, Any]]"]
+"""Runs under way, by study and change."""
+
+
+def begun(study: Study, name: str, rows: list[dict[str, Any]], pool: ThreadPoolExecutor) -> Work:
+    """Begins the missing runs of a study, the longest ones first."""
+    known = {(row["study"], row["change"]) for row in rows}
+    missing = [(label, changes) for label, changes in study.changes() if (name, label) not in known]
+    missing.sort(key=lambda each: "compile" not in each[1])
+    return {(name, label): pool.submit(study.losses, changes) for label, changes in missing}
+
+
+def collect(work: Work, rows: list[dict[str, Any]], out: Path) -> None:
+    """Adds a row for every run, as runs end."""
+    labels = {future: label for label, future in work.items()}
+    for future in as_completed(labels):
+        name, change = labels[future]
+        rows.append({"study": name, "change": change, **future.result()})
+        print(name, change, {key: rows[-1][key] for key in ("refused", "failed") if key in rows[-1]}, file=sys.stderr)
+        out.write_text(json.dumps(rows, indent=1))
+
+
+def compare(rows: list[dict[str, Any]]) -> None:
+    """Adds the differences from the script's own losses to all rows with losses."""
+    own = {row["study"]: row["losses"] for row in rows if row["change"] == OWN and "losses" in row}
+    for row in rows:
+        if "losses" in row and row["study"] in own:
+            row.update(compared(own[row["study"]], row["losses"]))
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -206,13 +217,30 @@ def main() -> int:
     parser.add_argument("--studies", nargs="+", default=["mlp", "char_gpt", "jpeg_cnn"])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--values", type=int, default=2, help="most other values of a setting")
+    parser.add_argument("--values", type=int, default=2, help="most other values of a setting outside of compilation")
     parser.add_argument("--compile", action="store_true", help="compile on a CPU too, for minutes")
+    parser.add_argument("--at-once", type=int, default=max(1, int(usable_cpus() // 2)), help="runs beside each other")
     parser.add_argument("--out", type=Path, default=Path("parity.json"))
     args = parser.parse_args()
     rows = [row for row in json.loads(args.out.read_text()) if "losses" in row] if args.out.exists() else []
-    for name in args.studies:
-        rows_of(name, args, rows)
+    work: Work = {}
+    studies: dict[str, Study] = {}
+    with ThreadPoolExecutor(args.at_once) as pool:
+        for name in args.studies:
+            try:
+                studies[name] = Study(name, args)
+            except SystemExit as failed:  # the other studies go on
+                rows.append({"study": name, "change": OWN, "failed": str(failed)})
+                continue
+            work |= begun(studies[name], name, rows, pool)
+        collect(work, rows, args.out)
+    for name, study in studies.items():
+        rows.extend({"study": name, "change": each, "refused": why} for each, why in study.left_out().items())
+        study.close()
+    compare(rows)
+    order = {name: number for number, name in enumerate(args.studies)}
+    rows.sort(key=lambda row: (order.get(row["study"], len(order)), row["change"] != OWN, "refused" in row))
+    args.out.write_text(json.dumps(rows, indent=1))
     print(table(rows))
     return 1 if any("failed" in row for row in rows) else 0
 

@@ -22,8 +22,14 @@ backward = torch.autograd.backward
 
 
 def noted(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-    pending.append(tensors.detach())
+    pending.append(tensors.detach().clone())  # a CUDA graph of the model overwrites its loss in the next pass
     return backward(tensors, *args, **kwargs)
+
+
+def num_graphs() -> int:
+    """Graphs that torch's compiler has built in this process."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return utils.counters["stats"]["unique_graphs"] if utils is not None else 0
 
 
 def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -32,7 +38,7 @@ def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     pending.clear()
     if len(losses) >= num_steps:
         with open(out, "w") as file:
-            json.dump({"losses": losses}, file)
+            json.dump({"losses": losses, "num_graphs": num_graphs()}, file)
         os._exit(0)
 
 

@@ -1,6 +1,7 @@
 """Compares autotune with pytorch-autotune on the three example models of pytorch-autotune, each with a loader.
 
     python -m tests.benchmarks.rival --models resnet18 transformer --out rival.json
+    python -m tests.benchmarks.rival --models resnet18 --kinds default compile ours --rounds 3
     python -m tests.benchmarks.rival --tiny --time 60 --seconds 2
 
 A search of autotune reads `train.py` alone, and `train_by_rival.py` calls pytorch-autotune as its documentation shows.
@@ -8,6 +9,9 @@ Afterwards all variants train in turns, outside of either search, and print thei
 plainly compiled, by the rival's choice with the script's loader, by the rival's choice with a loader as large as the
 machine (`rival_fed`), and by `autotune run`. The result is one document of JSON. A second call with the same --work
 goes on where the first has ended. A model takes about seven minutes on a GPU.
+
+Kinds without the rival need neither its package nor its search, take four minutes, and all train in every round: the
+second line shows how far the tuned settings lead a plain call of torch.compile on a launch-bound model.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ import sys
 import tempfile
 import time
 from contextlib import nullcontext
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +39,9 @@ REPOSITORY = HERE.parents[2]
 MODELS = ("resnet50", "resnet18", "transformer")
 ONCE = ("default", "compile")
 """Variants with a single run, for the scale."""
-TURNS = ("rival", "rival_fed", "ours")
+OURS = "ours"
+OF_RIVAL = frozenset(("rival", "rival_fed"))
+TURNS = ("rival", "rival_fed", OURS)
 RATE = re.compile(r"samples_per_second=([0-9.]+)")
 LONGEST_RUN_S = 420.0
 TAIL = 1500
@@ -66,17 +72,21 @@ class Comparison:
 
     def figures(self) -> dict[str, Any]:
         """Both searches, and the rates of all variants."""
-        found = {"rival_search": self._kept("rival_search", self._rival_search)}
-        found["our_search"] = self._kept("our_search", self._our_search)
+        found = {"rival_search": self._kept("rival_search", self._rival_search)} if self._has_rival else {}
+        if OURS in self._args.kinds:
+            found["our_search"] = self._kept("our_search", self._our_search)
         runs = self._runs()
         rates = {kind: [run["rate"] for run in runs if run["kind"] == kind and run["rate"]] for kind in (*ONCE, *TURNS)}
         medians = {kind: statistics.median(each) for kind, each in rates.items() if each}
         ratios = {
-            f"ours / {kind}": medians["ours"] / medians[kind]
-            for kind in medians
-            if kind != "ours" and "ours" in medians
+            f"{OURS} / {kind}": medians[OURS] / medians[kind] for kind in medians if kind != OURS and OURS in medians
         }
         return {**found, "runs": runs, "samples_per_second": medians, "ratios": ratios}
+
+    @property
+    def _has_rival(self) -> bool:
+        """Whether the rival takes part."""
+        return not OF_RIVAL.isdisjoint(self._args.kinds)
 
     def _rival_search(self) -> dict[str, Any]:
         report = self._work / "rival.json"
@@ -106,7 +116,8 @@ class Comparison:
         runs = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
         rng = random.Random(0)
         for number in range(self._args.rounds):
-            kinds = [*(ONCE if number == 0 else ()), *rng.sample(TURNS, len(TURNS))]
+            first, turns = (ONCE, TURNS) if self._has_rival else ((), tuple(self._args.kinds))
+            kinds = [*(first if number == 0 else ()), *rng.sample(turns, len(turns))]
             for kind in kinds:
                 if kind not in self._args.kinds or any((r["round"], r["kind"]) == (number, kind) for r in runs):
                     continue
@@ -164,6 +175,14 @@ class Comparison:
         return found
 
 
+def installed(package: str) -> str | None:
+    """The version of a package; None without the package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def options() -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -185,7 +204,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() if args.work is None else nullcontext(args.work) as name:
         work = Path(name).resolve()
         figures = {
-            "versions": {each: version(each) for each in ("torch", "pytorch-autotune")},
+            "versions": {each: installed(each) for each in ("torch", "pytorch-autotune")},
             "usable_cpus": usable_cpus(),
             "date": time.strftime("%Y-%m-%d"),
             "models": {model: Comparison(model, work, args).figures() for model in args.models},

@@ -36,6 +36,9 @@ def hf(path: Path) -> dict[str, Any]:
         **{name: getattr(arguments, name) for name in names},
         **{name: getattr(arguments, f"dataloader_{name}") for name in loader},
         "non_blocking": arguments.accelerator_config.non_blocking,
+        # Later releases move the value to another name.
+        "checkpointing": getattr(arguments, "activation_checkpointing", False) or arguments.gradient_checkpointing,
+        **{name: getattr(arguments, name) for name in ("torch_compile_mode", "optim", "ddp_bucket_cap_mb")},
     }
 
 
@@ -48,24 +51,39 @@ def lightning(path: Path) -> dict[str, Any]:
         "precision": trainer.precision,
         "accumulate_grad_batches": trainer.accumulate_grad_batches,
         "num_devices": trainer.num_devices,
+        "ddp": wrapped_by(values["ddp"]) if "ddp" in values else {},
         "accelerator": type(trainer.accelerator).__name__,
         **of_loader(values["loader"]),
     }
 
 
+def wrapped_by(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that Lightning's strategy gives to DistributedDataParallel."""
+    from lightning.pytorch.strategies import DDPStrategy
+
+    return dict(DDPStrategy(**arguments)._ddp_kwargs)
+
+
 def accelerate(path: Path) -> dict[str, Any]:
     from accelerate import Accelerator
-    from accelerate.utils import DataLoaderConfiguration
+    from accelerate.utils import DataLoaderConfiguration, DistributedDataParallelKwargs, TorchDynamoPlugin
 
     values = sections(path)
+    ranks = DistributedDataParallelKwargs(**values.get("ddp", {}))
     made = Accelerator(
-        **values["accelerator"], dataloader_config=DataLoaderConfiguration(**values["dataloader_config"])
+        **values["accelerator"],
+        dataloader_config=DataLoaderConfiguration(**values["dataloader_config"]),
+        dynamo_plugin=TorchDynamoPlugin(**values.get("dynamo_plugin", {})),
+        kwargs_handlers=[ranks],
     )
     return {
         "mixed_precision": made.mixed_precision,
         "gradient_accumulation_steps": made.gradient_accumulation_steps,
         "device": made.device.type,
         "dynamo_backend": str(made.state.dynamo_plugin.backend.value),
+        "dynamo_mode": made.state.dynamo_plugin.mode,
+        "is_regional": made.state.dynamo_plugin.use_regional_compilation,
+        "ddp": made.ddp_handler.to_kwargs(),
         "non_blocking": made.non_blocking,
         **of_loader(values["loader"]),
     }

@@ -18,6 +18,7 @@ from tests.unit.emit.example import FACTS, TUNED, tuned_config
 
 pytestmark = pytest.mark.slow
 BUILD = Path(__file__).with_name("build.py")
+OF_RANKS = {"bucket_mb": 50, "static_graph": True, "gradient_as_bucket_view": True}
 ON_CPU = replace(FACTS, device="cpu")
 
 
@@ -39,7 +40,9 @@ def built(name: str, module: str, config: TunedConfig, folder: Path) -> dict[str
 
 
 def test_training_arguments_hold_the_tuned_settings(tmp_path: Path) -> None:
-    made = built("hf", "transformers", cpu_config(non_blocking=True), tmp_path)
+    config = cpu_config(non_blocking=True, optimizer_form="fused", bucket_mb=50, activation_checkpointing=True)
+    config = replace(config, script=replace(config.script, facts=replace(ON_CPU, optimizer="AdamW")))
+    made = built("hf", "transformers", config, tmp_path)
     assert made == {
         "train_batch_size": 16,
         "gradient_accumulation_steps": 4,
@@ -53,24 +56,31 @@ def test_training_arguments_hold_the_tuned_settings(tmp_path: Path) -> None:
         "torch_compile": False,
         "use_cpu": True,
         "non_blocking": True,
+        "checkpointing": True,
+        "torch_compile_mode": None,
+        "optim": "adamw_torch_fused",
+        "ddp_bucket_cap_mb": 50,
     }
 
 
 def test_training_arguments_take_settings_without_workers(tmp_path: Path) -> None:
-    made = built("hf", "transformers", cpu_config(num_workers=0, precision="fp32", compile=True), tmp_path)
+    changes = {"num_workers": 0, "precision": "fp32", "compile": True, "compile_mode": "max-autotune-no-cudagraphs"}
+    made = built("hf", "transformers", cpu_config(**changes), tmp_path)
     assert (made["num_workers"], made["prefetch_factor"], made["persistent_workers"]) == (0, None, False)
     assert (made["bf16"], made["fp16"], made["torch_compile"]) == (False, False, True)
+    assert made["torch_compile_mode"] == "max-autotune-no-cudagraphs"
 
 
 @pytest.mark.parametrize(("precision", "name"), [("bf16", "bf16-mixed"), ("fp32", "32-true")])
 def test_the_trainer_and_the_loader_of_lightning_hold_the_tuned_settings(
     precision: str, name: str, tmp_path: Path
 ) -> None:
-    assert built("lightning", "lightning", cpu_config(precision=precision), tmp_path) == {
+    assert built("lightning", "lightning", cpu_config(precision=precision, **OF_RANKS), tmp_path) == {
         "precision": name,
         "accumulate_grad_batches": 4,
         "num_devices": 1,
         "accelerator": "CPUAccelerator",
+        "ddp": {"bucket_cap_mb": 50, "static_graph": True, "gradient_as_bucket_view": True},
         "batch_size": 16,
         "num_workers": 4,
         "prefetch_factor": 4,
@@ -80,12 +90,15 @@ def test_the_trainer_and_the_loader_of_lightning_hold_the_tuned_settings(
 
 
 def test_the_accelerator_holds_the_tuned_settings(tmp_path: Path) -> None:
-    config = cpu_config(num_workers=0, compile=True, non_blocking=True)
+    config = cpu_config(num_workers=0, compile=True, compile_mode="regional", non_blocking=True, **OF_RANKS)
     assert built("accelerate", "accelerate", config, tmp_path) == {
         "mixed_precision": "bf16",
         "gradient_accumulation_steps": 4,
         "device": "cpu",
         "dynamo_backend": "INDUCTOR",
+        "dynamo_mode": "default",
+        "is_regional": True,
+        "ddp": {"bucket_cap_mb": 50, "static_graph": True, "gradient_as_bucket_view": True},
         "non_blocking": True,
         "batch_size": 16,
         "num_workers": 0,

@@ -49,6 +49,9 @@ TF_DATA = (
     "data = tf.data.Dataset.from_tensor_slices((x, y)).batch(32)\n"
     "model.fit(data, epochs=2, verbose=0)\n"
 )
+SLOW_MAP = TF_DATA.replace(
+    ".batch(32)", ".batch(32).map(lambda a, b: (a + 0 * tf.reduce_sum(tf.linalg.inv(tf.random.normal((300, 300)))), b))"
+)
 PY_DATASET = MODEL + textwrap.dedent("""
     class Data(keras.utils.PyDataset):
         def __len__(self):
@@ -102,10 +105,13 @@ class Place:
         environment = {**os.environ, "PYTHONPATH": INJECT, "KERAS_BACKEND": self.engine, **dict(job.environment)}
         environment |= {TRIAL: str(paths.job.parent), "AUTOTUNE_SEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
         done = self._execute(environment, limit_s)
+        assert paths.result(0).exists(), f"exit {done.returncode} {done.stderr[-2000:]}"
         return from_plain(RankResult, json.loads(paths.result(0).read_text())), done
 
     def train(self, job: TrialJob, limit_s: float = 240.0) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PYTHONPATH": INJECT, "KERAS_BACKEND": self.engine, **dict(job.environment)}
+        assert job.facts is not None
+        job = replace(job, facts=replace(job.facts, imports=()))  # as a tuned config has them
         return self._execute({**environment, JOB: encode(job)}, limit_s)
 
     def _execute(self, environment: dict[str, str], limit_s: float) -> subprocess.CompletedProcess[str]:
@@ -192,6 +198,8 @@ def test_a_trial_on_tensorflow_imports_no_torch(tmp_path: Path) -> None:
         (ARRAYS, {"engine_threads": 1}),
         (ARRAYS, {"batch_size": 16, "grad_accum_steps": 2}),
         (TF_DATA, {"tf_data_threads": 1, "tf_data_deterministic": False, "tf_data_prefetch": True}),
+        (TF_DATA, {"tf_data_autotune": False}),
+        (TF_DATA, {"tf_data_ram_budget": 256, "tf_data_cpu_budget": 1}),
         (PY_DATASET, {"dataset_workers": 2, "dataset_queue": 5}),
         (PY_DATASET, {"dataset_workers": 2, "dataset_multiprocessing": True}),
     ],
@@ -214,9 +222,22 @@ def test_real_training_takes_the_settings_and_ends_by_itself(tmp_path: Path) -> 
 
 def test_a_counted_run_reports_the_rate_of_real_training(tmp_path: Path) -> None:
     place = Place(tmp_path, ARRAYS.replace("epochs=2", "epochs=5000"), "tensorflow")
-    asked = job(Mode.RUN, place.probe())
+    asked = job(Mode.RUN, place.probe(), steps_per_execution=2)
     result, done = place.run(asked)
     assert_trained(asked, result, done)
+    window = [block for block in result.blocks if block.phase is Phase.WINDOW]
+    assert all(block.num_samples == pytest.approx(32 * block.num_micro_batches, rel=0.1) for block in window)
+
+
+def test_a_diagnosis_names_the_slowest_stage_of_a_tf_data_dataset(tmp_path: Path) -> None:
+    place = Place(tmp_path, SLOW_MAP, "tensorflow")
+    asked = replace(job(Mode.TRIAL, place.probe()), diagnoses=True)
+    result, done = place.run(asked)
+    assert_trained(asked, result, done)
+    assert result.observation is not None
+    stages = result.observation.dataset_stages
+    assert [stages[0].name, stages[0].parallelism] == ["Map", 1], stages
+    assert stages[0].busy_s > 5 * sum(stage.busy_s for stage in stages[1:])
 
 
 def test_a_loop_that_nothing_counts_is_refused_with_the_line_to_add(tmp_path: Path) -> None:

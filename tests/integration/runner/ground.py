@@ -32,6 +32,7 @@ from tests.benchmarks.startup.growth import MEMORY, look
 from tests.jobs import job_of
 from tests.unit.facts import script_facts
 
+OF_PLAYGROUNDS = f"{SHARED_MEMORY}/sandbox-"
 SCRIPTS = Path(__file__).parent / "scripts"
 GENEROUS_BYTES = 4096 * MIB
 EITHER = pytest.mark.parametrize("ground", ["either"], indirect=True)
@@ -87,6 +88,14 @@ def digest(*roots: Path) -> dict[str, tuple[Any, ...]]:
                     content = hashlib.sha256(path.read_bytes()).hexdigest()
                 seen[str(path)] = (status.st_mode, status.st_size, status.st_mtime_ns, status.st_uid, content)
     return seen
+
+
+def escaped_of(result: TrialResult) -> tuple[str, ...]:
+    """The changes that a result names, without those of playgrounds in other processes of the same test session.
+
+    Playgrounds put files into the shared memory of the whole machine, at any time.
+    """
+    return tuple(path for path in result.escaped if not path.startswith(OF_PLAYGROUNDS))
 
 
 def processes_of(folder: Path) -> list[int]:

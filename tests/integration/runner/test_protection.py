@@ -15,13 +15,13 @@ from autotune.model.outcome import Outcome
 from autotune.protocol.entry_points import INJECT
 from autotune.protocol.job import Mode
 from autotune.sandbox.workspace import Workspace
-from tests.integration.runner.ground import EITHER, Ground, digest
+from tests.integration.runner.ground import EITHER, Ground, digest, escaped_of
 
 
 def test_every_way_to_write_leaves_the_users_files_alone(ground: Ground) -> None:
     result = ground.run("writes.py")
     assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
-    assert result.escaped == ()
+    assert escaped_of(result) == ()
     ground.check("writes everywhere", result)
 
 
@@ -52,7 +52,7 @@ def test_calls_under_protection_do_what_they_do_elsewhere(ground: Ground, first:
         )
         result = handle.result()
         assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
-        assert result.escaped == ()
+        assert escaped_of(result) == ()
     ground.check(f"random writes {first} to {last}", result)
 
 
@@ -160,14 +160,14 @@ def test_what_escapes_redirection_is_named(ground: Ground) -> None:
         database.write("the tuner's own file is not meant")
         database.flush()
         (ground.user / "own.db-wal").write_text("and what belongs to it")
-        assert handle.result().escaped == ("escaped", "escaped.txt", "kept.txt", "removed.txt")
+        assert escaped_of(handle.result()) == ("escaped", "escaped.txt", "kept.txt", "removed.txt")
 
 
 @pytest.mark.parametrize("ground", ["redirected"], indirect=True)
 def test_what_torch_writes_by_itself_is_redirected(ground: Ground) -> None:
     result = ground.run("saves.py", cwd=str(ground.user))
     assert result.exit_code == 0 and "refused" in result.log_tail, result.log_tail
-    assert result.escaped == ()
+    assert escaped_of(result) == ()
     ground.check("torch saves", result)
 
 
@@ -178,7 +178,7 @@ def test_databases_are_kept_from_the_users_files(ground: Ground) -> None:
     ground.cover()
     result = ground.run("natives.py")
     assert result.outcome is Outcome.OK, result.log_tail
-    assert result.escaped == ()
+    assert escaped_of(result) == ()
     ground.check("writes to databases", result)
 
 

@@ -9,7 +9,7 @@ from autotune.model.result import ProbeResult
 from autotune.protocol.job import Mode
 from autotune.space.script_settings import script_settings_of
 from autotune.units import MIB
-from tests.integration.runner.ground import EITHER, Ground
+from tests.integration.runner.ground import EITHER, Ground, escaped_of
 
 
 def probe(ground: Ground, *arguments: str, script: str = "trains.py") -> ProbeResult:
@@ -23,13 +23,13 @@ def probe(ground: Ground, *arguments: str, script: str = "trains.py") -> ProbeRe
 def test_a_script_is_probed_and_measured(ground: Ground) -> None:
     probed = probe(ground)
     assert probed.facts is not None, f"{probed.reason} {probed.log_tail}"
-    assert probed.escaped == ()
+    assert escaped_of(probed) == ()
     script_settings = script_settings_of(probed.facts)
     result = ground.run("trains.py", settings=script_settings, script_settings=script_settings, facts=probed.facts)
     assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
     assert result.measurement is not None and result.measurement.samples_per_second > 0
     assert result.peak_memory_bytes is not None and result.peak_memory_bytes > 30 << 20
-    assert result.escaped == ()
+    assert escaped_of(result) == ()
     found = result.surroundings
     assert found is not None and found.window_s > 0.4
     assert found.foreign_cpus is None or found.foreign_cpus >= 0

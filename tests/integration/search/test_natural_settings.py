@@ -89,9 +89,9 @@ OTHERWISE_LATER = """
 """
 
 
-def autotune(project: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
+def autotune(project: Path, *arguments: str, num_threads: int = 2) -> tuple[int, dict[str, Any], str]:
     """Exit code, document and talk of a command with the JSON document as its output."""
-    environment = {**os.environ, "HOME": str(project), "OMP_NUM_THREADS": "2"}
+    environment = {**os.environ, "HOME": str(project), "OMP_NUM_THREADS": str(num_threads)}
     command = [sys.executable, "-m", "autotune", *arguments, "--json"]
     ended = subprocess.run(
         command, cwd=project, env=environment, capture_output=True, text=True, timeout=560, check=False
@@ -99,10 +99,13 @@ def autotune(project: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
     return ended.returncode, json.loads(ended.stdout) if ended.stdout else {}, ended.stderr
 
 
-def search(project: Path, script: str, *options: str) -> tuple[int, dict[str, Any], str]:
+def search(
+    project: Path, script: str, *options: str, time: str = "2m", num_threads: int = 2
+) -> tuple[int, dict[str, Any], str]:
     (project / "train.py").write_text(textwrap.dedent(script))
     narrow = ("--fix", "num_workers=0", "--fix", "omp_wait_policy=default", "--fix", "precision=fp32")
-    return autotune(project, "search", "train.py", "--trials", "2", "--time", "2m", *narrow, *options)
+    words = ("search", "train.py", "--trials", "2", "--time", time, *narrow, *options)
+    return autotune(project, *words, num_threads=num_threads)
 
 
 def trials_of(project: Path) -> list[dict[str, Any]]:
@@ -133,7 +136,8 @@ def test_a_pinning_thread_does_not_hide_the_threads_that_train(tmp_path: Path) -
 
 
 def test_a_script_whose_probe_saw_something_else_is_searched_as_it_runs(tmp_path: Path) -> None:
-    code, result, talk = search(tmp_path, OTHERWISE_LATER)
+    # A second thread waits for a core beside other tests, and would make the trials long.
+    code, result, talk = search(tmp_path, OTHERWISE_LATER, time="60s", num_threads=1)
     assert code == 0, talk
     assert result["baseline"]["settings"]["channels_last"] is True
     assert "Your script's own settings are channels_last=true, as its first trial shows" in talk

@@ -25,11 +25,11 @@ from autotune.protocol.job import Mode
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.progress_marks import Mark
 from autotune.space.script_settings import script_settings_of
+from autotune.trial.meter.host_clock import HostClock
 from autotune.trial.meter.measuring_plan import Plan
 from autotune.trial.meter.meter import Meter
 from autotune.trial.meter.rank_sync import LEAD_STEPS, Agreement, Progress
 from autotune.trial.step.steps import Steps
-from autotune.trial.torch.device_clock import HostClock
 from autotune.verdict.judge import Ending, judge
 from tests.integration.trial.ground import INJECT, QUICK, SCRIPTS
 from tests.jobs import job_of

@@ -34,7 +34,7 @@ SCRIPTS = (
         name="mnist_hogwild", kind=KIND, source=EXAMPLES,
         script="main.py", folder="mnist_hogwild", data=MNIST, links={"data": "."}, packages=("torchvision",),
         arguments={"cpu": ""}, no_expert=NO_FLAGS,
-        progress=Progress(pattern=r"Train Epoch: \d+ \[\d+/", per=640),
+        progress=Progress(pattern=r"Train Epoch: \d+ \[\d+/", per=640), refusal=r"in shared memory",
     ),
     Script(
         name="mnist_forward_forward", kind=KIND, source=EXAMPLES,

@@ -25,3 +25,4 @@ DLRM = Source("facebookresearch/dlrm", "090956ee2319ddd349a42232958aefccfe3f7b0a
 SERIES = Source("thuml/Time-Series-Library", "4e938a1767106324dd753b2a44832bf870a0252e")
 CLEANRL = Source("vwxyzjn/cleanrl", "fe8d8a03c41a7ef5b523e2e354bd01c363e786bb")
 TUTORIAL = Source("yunjey/pytorch-tutorial", "0500d3df5a2a8080ccfccbc00aca0eacc21818db")
+KERAS = Source("keras-team/keras", "2588a15440a10de8d0cc10b50c21ede333a2bd01")

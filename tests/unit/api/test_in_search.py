@@ -74,7 +74,7 @@ def test_a_trial_is_told_nothing_that_it_sees_for_itself(monkeypatch: pytest.Mon
         "activation_checkpointing": False,
         "activation_memory_budget": 1.0,
         "cudnn_benchmark": False,
-        "cudnn_benchmark_limit": None,
+        "cudnn_benchmark_limit": torch.backends.cudnn.benchmark_limit,
         "channels_last": False,
         "compile": False,
         "omp_wait_policy": "default",

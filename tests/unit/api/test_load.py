@@ -63,6 +63,27 @@ def test_a_wait_policy_that_is_not_in_the_environment_is_a_warning(monkeypatch: 
     config_of(Settings(omp_wait_policy=OmpWaitPolicy.PASSIVE))
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "variables"),
+    [
+        ("tf_gpu_allocator", "cuda_malloc_async", {"TF_GPU_ALLOCATOR": "cuda_malloc_async"}),
+        ("xla_flags", "no_triton_gemm", {"XLA_FLAGS": "--other --xla_gpu_enable_triton_gemm=false"}),
+    ],
+)
+def test_an_option_of_an_engine_that_is_not_in_the_environment_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, variables: dict[str, str]
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--other")
+    tuned = Settings(keras_backend="tensorflow", **{name: value})  # type: ignore[arg-type]
+    with pytest.warns(
+        UserWarning, match=rf"{name} {value} of .* can only be set before Python starts.*export --to env"
+    ):
+        config_of(tuned)
+    for variable, text in variables.items():
+        monkeypatch.setenv(variable, text)
+    config_of(tuned)
+
+
 def test_a_batch_size_that_changed_since_the_search_is_a_warning() -> None:
     write_config("autotune.yaml", tuned_config(settings=Settings(batch_size=16), provenance_host=HERE), force=False)
     with pytest.warns(UserWarning, match=r"says batch_size=128; autotune\.yaml was tuned when it said 64"):

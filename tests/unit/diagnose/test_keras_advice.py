@@ -9,6 +9,7 @@ import pytest
 from autotune.diagnose.advice.advise import advise
 from autotune.model.diagnosis import Diagnosis
 from autotune.model.keras_facts import DataKind
+from autotune.model.observation import DatasetStage
 from autotune.report.diagnosis_text import diagnosis_text
 from tests.unit.diagnoses import diagnosis
 from tests.unit.facts import keras_script_facts
@@ -41,3 +42,12 @@ def test_data_that_keeps_up_or_lies_in_memory_gets_no_advice(data: DataKind, wai
 def test_a_compiled_step_is_told_as_one_part() -> None:
     text = diagnosis_text(of_keras(DataKind.TF_DATA, 0.1))
     assert "the training function" in text and "backward" not in text
+
+
+def test_the_slowest_stage_of_a_tf_data_dataset_is_named() -> None:
+    stages = (DatasetStage(name="Map", busy_s=0.02), DatasetStage(name="Batch", busy_s=0.001))
+    sick = of_keras(DataKind.TF_DATA, 0.5)
+    sick = replace(sick, observation=replace(sick.observation, dataset_stages=stages))
+    (advice,) = advise(sick)
+    assert "its slowest stage is Map, 20 ms of work on a batch in one thread" in advice.source
+    assert "Batch, 1 ms" in diagnosis_text(sick)

@@ -12,6 +12,7 @@ from autotune.diagnose.advice.loading_advice import (
     pack_small_files,
     share_processors,
 )
+from autotune.diagnose.advice.step_times import load_s
 from autotune.measure.bottleneck import BottleneckKind
 from autotune.model.diagnosis import Sickness
 from autotune.model.observation import DeviceTimes
@@ -40,6 +41,15 @@ def test_workers_that_share_two_cores_with_training_promise_what_the_cores_allow
     found = more_workers(diagnosis(**SLOW, usable_cpus=2.0, observation=busy))
     assert found is not None
     assert found.gain == pytest.approx(100 / (100.5 / 2), rel=0.02)
+
+
+def test_workers_that_finished_no_batch_while_observed_build_batches_as_well():
+    """Sixteen workers take 1.1 s for a batch; five of them finished one in the short time of the observation."""
+    seen = observation(loading=loading_times(num_batches=5, busy_s=5.5, cpu_s=5.5, num_building=5))
+    changes = {**SLOW, "data_wait_fraction": 0.3, "natural": Settings(num_workers=16), "observation": seen}
+    assert load_s(diagnosis(**changes)) == pytest.approx(1.1)
+    stream = script_facts(loader=loader_facts(is_iterable=True))
+    assert load_s(diagnosis(**changes, facts=stream)) == pytest.approx(0.5)
 
 
 def test_workers_that_cost_more_to_hand_over_than_they_save_are_not_advised():

@@ -16,7 +16,8 @@ from autotune.emit.frameworks import FRAMEWORKS
 from autotune.emit.tuned_config import MemoryShares
 from autotune.errors import ConfigError
 from autotune.settings import OmpWaitPolicy, Precision, Settings
-from autotune.settings.compile_mode import CompileMode
+from autotune.settings.compile_mode import TIMED, CompileMode
+from autotune.settings.multiprocessing_context import StartMethod
 from autotune.settings.optimizer_form import OptimizerForm
 
 from .example import FACTS, NATURAL, TUNED, tuned_config, tuned_configs
@@ -159,11 +160,64 @@ def test_the_trainer_is_told_the_form_of_adamw_alone(optimizer: str, name: str |
     assert ("optimizer_form" in left_out("hf", **changes)) is (name is None)
 
 
-def test_the_trainer_is_told_the_size_of_the_buckets_of_the_ranks() -> None:
-    assert FRAMEWORKS["hf"](tuned_config(settings=replace(TUNED, bucket_mb=50))).values["ddp_bucket_cap_mb"] == 50
-    assert "bucket_mb" in left_out("lightning", settings=replace(TUNED, bucket_mb=50))
+RANKS = replace(TUNED, bucket_mb=50, static_graph=True, gradient_as_bucket_view=True)
 
 
-def test_compiled_blocks_are_named_where_a_framework_compiles_whole_models_alone() -> None:
-    settings = replace(TUNED, compile=True, compile_mode=CompileMode.REGIONAL)
-    assert "compile_mode" in left_out("hf", settings=settings)
+@pytest.mark.parametrize("framework", ["lightning", "accelerate"])
+def test_objects_that_wrap_a_model_for_ranks_are_told_all_arguments(framework: str) -> None:
+    found = FRAMEWORKS[framework](tuned_config(settings=RANKS))
+    assert found.values["ddp"] == {"bucket_cap_mb": 50, "static_graph": True, "gradient_as_bucket_view": True}
+    assert any("**tuned['ddp']" in note for note in found.notes)
+    assert "ddp" not in FRAMEWORKS[framework](tuned_config()).values
+
+
+def test_the_trainer_is_told_the_arguments_of_ranks_with_a_name_there() -> None:
+    found = FRAMEWORKS["hf"](tuned_config(settings=RANKS))
+    assert (found.values["ddp_bucket_cap_mb"], found.values["ddp_static_graph"]) == (50, True)
+    assert any("lack ddp_static_graph" in note for note in found.notes)
+    assert left_out("hf", settings=RANKS) & {"bucket_mb", "static_graph", "gradient_as_bucket_view"} == {
+        "gradient_as_bucket_view"
+    }
+
+
+@pytest.mark.parametrize(
+    ("mode", "trainer", "plugin"),
+    [
+        (CompileMode.DEFAULT, None, {}),
+        (CompileMode.REGIONAL, None, {"use_regional_compilation": True}),
+        *((mode, mode.value, {"mode": mode.value}) for mode in (CompileMode.REDUCE_OVERHEAD, *TIMED)),
+    ],
+)
+def test_the_mode_of_compilation_has_its_argument(
+    mode: CompileMode, trainer: str | None, plugin: dict[str, Any]
+) -> None:
+    config = tuned_config(settings=replace(TUNED, compile=True, compile_mode=mode))
+    hf, accelerate = FRAMEWORKS["hf"](config), FRAMEWORKS["accelerate"](config)
+    assert (hf.values["torch_compile"], hf.values.get("torch_compile_mode")) == (True, trainer)
+    assert accelerate.values["dynamo_plugin"] == {"backend": "inductor", **plugin}
+    assert ("compile_mode" in left_out("hf", settings=config.settings)) is (mode is CompileMode.REGIONAL)
+
+
+@pytest.mark.parametrize(
+    ("changes", "release"),
+    [({}, "1.1"), ({"compile": True}, "1.2"), ({"compile": True, "compile_mode": CompileMode.REGIONAL}, "1.7")],
+)
+def test_the_release_of_accelerate_is_the_first_with_the_arguments(changes: dict[str, Any], release: str) -> None:
+    notes = FRAMEWORKS["accelerate"](tuned_config(settings=replace(TUNED, **{"compile": False, **changes}))).notes
+    assert notes[0].startswith(f"For Accelerate {release} or later:")
+
+
+def test_checkpointed_blocks_are_of_the_measured_kind_in_the_trainer() -> None:
+    values = FRAMEWORKS["hf"](tuned_config(settings=replace(TUNED, activation_checkpointing=True))).values
+    assert values["gradient_checkpointing"] is True
+    assert values["gradient_checkpointing_kwargs"] == {"use_reentrant": False}
+
+
+@pytest.mark.parametrize("framework", ["lightning", "accelerate"])
+def test_rare_arguments_of_the_loader_stand_beside_the_usual_ones(framework: str) -> None:
+    changed = replace(TUNED, in_order=False, multiprocessing_context=StartMethod.SPAWN)
+    loader = FRAMEWORKS[framework](tuned_config(settings=changed)).values["loader"]
+    assert (loader["in_order"], loader["multiprocessing_context"]) == (False, "spawn")
+    assert not {"in_order", "multiprocessing_context"} & FRAMEWORKS[framework](tuned_config()).values["loader"].keys()
+    values = FRAMEWORKS["hf"](tuned_config(settings=changed)).values
+    assert (values["dataloader_in_order"], values["dataloader_multiprocessing_context"]) == (False, "spawn")

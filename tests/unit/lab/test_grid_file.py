@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -138,6 +139,15 @@ def test_a_new_recording_replaces_nothing(recorded):
         create_grid(recorded, header())
     assert recorded.read_bytes() == before
     assert [p.name for p in recorded.parent.iterdir()] == [recorded.name]
+
+
+def test_a_link_under_the_temporary_name_leads_nowhere(path):
+    theirs = path.with_name("theirs")
+    theirs.write_text("kept")
+    path.with_name(f"{path.name}.{os.getpid()}").symlink_to(theirs)
+    with pytest.raises(UsageError, match="cannot be made"):
+        create_grid(path, header())
+    assert theirs.read_text() == "kept"
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from autotune.model.events import Notice, ProbeFinished, ProbeStarted, TrialStarted
 from autotune.report.lines import header
-from autotune.report.streams import BestEffortStream
+from autotune.report.streams import BestEffortStream, say
 from autotune.report.terminal_text import Terminal, render
 
 from ...screen import Screen
@@ -199,3 +199,8 @@ def test_a_reader_who_leaves_does_not_stop_the_search(error):
         for event in EVENTS:
             talk(event)
     assert page.num_tries == 1
+
+
+def test_what_a_script_wrote_gives_a_terminal_no_orders(capsys):
+    say("It failed at '\x1b]0;owned\x07file'.\n\tSee there.")
+    assert capsys.readouterr().err == "It failed at ']0;ownedfile'.\n\tSee there.\n"

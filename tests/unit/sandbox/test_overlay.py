@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from autotune.runner.refused_writes import refused_by_layers
+from autotune.sandbox import overlay
 from autotune.sandbox.kept_whole import large_copies, large_files, libraries
 from autotune.sandbox.layer_folders import PATH, UPPER, contents, layer_name
 from autotune.sandbox.mounts import Mount, in_sight, mounted
@@ -53,6 +55,15 @@ def test_sockets_behind_which_programs_are_started_lead_nowhere(path: str) -> No
 )
 def test_other_sockets_stay(path: str) -> None:
     assert STARTERS.search(path) is None
+
+
+def test_a_link_of_the_probe_takes_the_place_of_a_file(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.symlink_to("elsewhere")
+    target.write_text("the user's")
+    overlay._clear(source, target)
+    overlay._copy_file(source, target)
+    assert os.readlink(target) == "elsewhere"
 
 
 def test_a_layer_knows_the_path_of_what_is_in_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,20 @@ def test_a_trial_and_the_latest_that_was_forked_from_it_are_removed(trial: Path)
     TrialPaths(trial).latest.write_text(str(trial.parent / "second"))
     _remove_folders(trial)
     assert list(trial.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("trap", ["a link to a device without an end", "a pipe", "a sparse file of 1 TiB"])
+def test_a_trap_in_place_of_the_latest_trial_holds_no_supervisor_up(trial: Path, trap: str) -> None:
+    latest = TrialPaths(trial).latest
+    if trap == "a pipe":
+        os.mkfifo(latest)
+    elif trap == "a sparse file of 1 TiB":
+        latest.touch()
+        os.truncate(latest, 1 << 40)
+    else:
+        latest.symlink_to("/dev/zero")
+    _remove_folders(trial)
+    assert [path.name for path in trial.parent.iterdir()] == ["second"]
 
 
 @pytest.mark.parametrize("said", ["{root}/precious", "{root}/trials/../precious", "{root}/trials/..", "", "\\0"])

@@ -10,7 +10,9 @@ import pytest
 
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.protection import Protection
+from autotune.sandbox import workspace as workspace_module
 from autotune.sandbox.sandbox_error import SandboxError
+from autotune.sandbox.tree_removal import remove_tree
 from autotune.sandbox.workspace import Workspace
 from autotune.sandbox.workspace_places import _folder_in, _new_folder
 
@@ -57,13 +59,29 @@ def test_the_probes_layer_counts_only_once_it_is_through(workspace: Workspace) -
     assert not workspace.has_probe_layer()
 
 
+def test_a_layer_that_is_half_removed_does_not_count(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace.mounts(workspace.new_trial(), is_probe=True)
+    workspace.probe_is_through()
+
+    def cut_off(path: Path) -> None:
+        remove_tree(path)
+        if path.name == "study":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(workspace_module, "remove_tree", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        workspace.forget_probe()
+    assert not workspace.has_probe_layer()
+    assert not (workspace.folder / "complete").exists()
+
+
 def test_a_disk_that_is_full_at_the_end_of_the_probe_is_the_hosts_fault(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(os, "fdopen", full)
     with pytest.raises(SandboxError, match="No space left"):
         workspace.probe_is_through()
 

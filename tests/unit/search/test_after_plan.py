@@ -16,9 +16,11 @@ from autotune.search.plan_state import Candidate, PlanLimits
 from autotune.search.sampler import TpeSampler
 from autotune.search.study_trials import StudySnapshot, StudyTrials
 from autotune.settings import Settings
+from autotune.space.derive import derive_space
 from autotune.space.search_space import SearchSpace
 from autotune.units import GIB
 from tests.benchmarks.search.family import make_space
+from tests.unit.facts import gpu_machine, loader_facts, script_facts, search_spec
 from tests.unit.search.test_forecast import trial
 
 OWN = Settings(num_workers=4, batch_size=32)
@@ -48,6 +50,21 @@ def test_cudnns_search_is_next_once_the_loader_keeps_up_with_what_computes():
     waiting = trial(0, OWN, 100.0, compute=300.0, wait=0.6)
     fed = trial(1, replace(OWN, num_workers=8), 290.0, compute=300.0, wait=0.01)
     assert outlook(space, waiting, fed).settings == replace(OWN, num_workers=8, cudnn_benchmark=True)
+
+
+def test_a_micro_batch_is_halved_once_before_its_rate_is_known():
+    space = make_space(OWN, {"split": tuple(range(6))}, device_is_cpu=False)
+    first = trial(0, OWN, 100.0)
+    assert outlook(space, first).settings.batch_size == 16
+    assert (
+        outlook(space, first, trial(1, replace(OWN, batch_size=16, grad_accum_steps=2), 120.0)).settings.batch_size == 8
+    )
+
+
+def test_the_next_micro_batch_that_was_asked_for_is_tried_however_much_smaller():
+    asked = search_spec(ranges=(("batch_size", "8,64"),))
+    space = derive_space(script_facts(loader=loader_facts(batch_size=64)), gpu_machine(), asked)
+    assert outlook(space, trial(0, space.script_settings, 100.0)).settings.batch_size == 8
 
 
 def test_a_risk_is_worth_less_to_a_search_that_failed_often():

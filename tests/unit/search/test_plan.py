@@ -9,7 +9,7 @@ import pytest
 from autotune.model.outcome import Outcome
 from autotune.search.bounds import Bounds
 from autotune.search.history import FinishedTrial, History
-from autotune.search.plan import PlanFinished, plan
+from autotune.search.plan import COMPILE_STAGE, PlanFinished, plan
 from autotune.search.plan_state import PlanLimits
 from autotune.settings import OmpWaitPolicy, Precision, Settings
 from autotune.space.search_space import SearchSpace
@@ -105,6 +105,69 @@ def test_where_little_else_is_left_the_usual_gains_include_a_compiled_model():
     )
     usual = settings_of(space, trial(0, own(space), 100.0, compute=100.0, wait=0.0))
     assert usual.compile
+
+
+def with_modes(modes=("default", "regional", "reduce-overhead")) -> SearchSpace:
+    return accelerator(precision=("fp32", "bf16"), compile=(False, True), compile_mode=modes)
+
+
+@pytest.mark.parametrize(("utilization", "mode"), [(0.3, "reduce-overhead"), (0.95, "regional"), (None, "regional")])
+def test_a_compiled_model_follows_the_usual_gains_and_an_idle_device_gets_cuda_graphs(utilization, mode):
+    space = with_modes()
+    baseline = replace(trial(0, own(space)), device_utilization=utilization)
+    following = settings_of(space, baseline, trial(1, settings_of(space, baseline), 90.0))
+    assert (following.compile, following.compile_mode, following.precision) == (True, mode, Precision.BF16)
+
+
+@pytest.mark.parametrize(("own_share", "usual_share", "mode"), [(0.9, 0.4, "reduce-overhead"), (0.4, 0.9, "regional")])
+def test_an_idle_device_is_one_that_idles_beside_the_usual_gains(own_share, usual_share, mode):
+    """Half precision leaves a busy device to the host's launches, and workers feed a device that waited for data."""
+    space = with_modes()
+    baseline = replace(trial(0, own(space)), device_utilization=own_share)
+    usual = replace(trial(1, settings_of(space, baseline), 110.0), device_utilization=usual_share)
+    assert settings_of(space, baseline, usual).compile_mode == mode
+
+
+@pytest.mark.parametrize(("own_share", "usual_share", "mode"), [(0.9, 0.4, "reduce-overhead"), (0.4, 0.9, "regional")])
+def test_gains_that_exclude_each_other_or_start_slowly_are_the_usual_ones_all_the_same(own_share, usual_share, mode):
+    """A copy on a stream of its own makes `non_blocking` inert; cuDNN's search is left out where data is waited for."""
+    switches = dict.fromkeys(("non_blocking", "stream_prefetch", "cudnn_benchmark", "compile"), (False, True))
+    space = accelerator(precision=("fp32", "bf16"), compile_mode=("default", "regional", "reduce-overhead"), **switches)
+    baseline = replace(trial(0, own(space), 50.0, compute=100.0, wait=0.5), device_utilization=own_share)
+    usual = settings_of(space, baseline)
+    assert (usual.stream_prefetch, usual.non_blocking, usual.cudnn_benchmark) == (True, False, False)
+    following = settings_of(space, baseline, replace(trial(1, usual, 95.0), device_utilization=usual_share))
+    assert (following.compile, following.compile_mode) == (True, mode)
+
+
+def test_an_idle_device_gets_compiled_regions_where_the_model_allows_no_graphs():
+    space = with_modes(("default", "regional"))
+    baseline = replace(trial(0, own(space)), device_utilization=0.3)
+    assert settings_of(space, baseline, trial(1, settings_of(space, baseline), 110.0)).compile_mode == "regional"
+
+
+def test_a_script_that_compiles_by_itself_gets_no_trial_for_it():
+    """Its usual gains were slower; the same gains without their part of the loader are nothing that compiles."""
+    script_settings = Settings(batch_size=64, compile=True)
+    values = {"num_workers": (0, 2, 4), "precision": ("fp32", "bf16"), "pin_memory": (False, True)}
+    space = make_space(script_settings, values, device_is_cpu=False)
+    baseline = trial(0, own(space), 95.0, compute=100.0, wait=0.02)
+    following = next_of(space, baseline, trial(1, settings_of(space, baseline), 60.0, compute=60.0, wait=0.0))
+    assert isinstance(following, PlanFinished) or following.stage != COMPILE_STAGE
+
+
+def test_a_mode_that_the_model_does_not_allow_gives_way_to_the_default():
+    space = with_modes(("default", "max-autotune"))
+    baseline = trial(0, own(space))
+    following = settings_of(space, baseline, trial(1, settings_of(space, baseline), 150.0))
+    assert (following.compile, following.compile_mode) == (True, "default")
+
+
+def test_no_model_is_compiled_for_a_loader_that_cannot_keep_up():
+    space = with_modes()
+    baseline = trial(0, own(space), 50.0, compute=100.0, wait=0.5)
+    following = next_of(space, baseline, trial(1, settings_of(space, baseline), 60.0, compute=300.0, wait=0.6))
+    assert isinstance(following, PlanFinished) or not following.settings.compile
 
 
 def test_where_what_usually_helps_fails_together_the_loaders_part_is_tried_alone():

@@ -10,6 +10,7 @@ import pytest
 
 from autotune.model.outcome import Outcome
 from autotune.search.history import FinishedTrial, History
+from autotune.search.plan import COMPILE_STAGE
 from autotune.search.plan_state import Candidate, PlanLimits
 from autotune.search.prices import FREE, Prices
 from autotune.search.search_stopping import SAMPLED_STAGE, why_a_minute_ends
@@ -18,7 +19,9 @@ from autotune.search.study_search import Proposal, Search, SearchExhausted
 from autotune.search.worker_stages import USUAL_STAGE
 from autotune.settings import Settings
 from autotune.space.derive import derive_space
+from autotune.space.search_space import SearchSpace
 from autotune.units import GIB
+from tests.benchmarks.search.family import make_space
 from tests.unit.facts import gpu_machine, script_facts, search_spec
 from tests.unit.search.test_forecast import trial
 from tests.unit.search.test_study_search import measured, open_search, result
@@ -59,7 +62,46 @@ def test_a_dear_trial_comes_after_cheap_trials_of_the_same_expected_gain() -> No
         proposals = searched(time, spend_all=True)[1]
         return next(index for index, proposal in enumerate(proposals) if proposal.settings.compile)
 
-    assert first_compiled(prices(compiled_s=200.0)) > first_compiled(prices(compiled_s=5.0))
+    dear, cheap = (prices(compiled_s=compiled_s, left_s=300.0) for compiled_s in (200.0, 5.0))
+    assert first_compiled(dear) > first_compiled(cheap)
+
+
+def planned(left_s: float, space: SearchSpace = ON_GPU, num: int = 8) -> list[Proposal]:
+    """Proposals of a search on a GPU that idles, for which a compiled trial takes 40 s."""
+    search = Search(None, "study", space, LIMITS, seed=0, max_trials=num, spend_all=True)
+    found = []
+    while isinstance(proposal := search.ask(prices=prices(compiled_s=40.0, left_s=left_s)), Proposal):
+        rate = on_gpu(proposal.settings)
+        fed = result(Outcome.OK, rate=rate, compute=rate)
+        assert fed.measurement is not None
+        fed = replace(fed, measurement=replace(fed.measurement, data_wait_fraction=0.0))
+        search.tell(proposal.number, fed)
+        found.append(proposal)
+    return found
+
+
+def test_the_plan_compiles_only_where_time_for_two_such_trials_is_left() -> None:
+    enough, short = ({proposal.stage for proposal in planned(left_s)} for left_s in (80.0, 79.0))
+    assert COMPILE_STAGE in enough and COMPILE_STAGE not in short
+
+
+def test_the_plan_goes_on_without_the_time_to_compile() -> None:
+    """Each value of a knob is a step of the plan, and comes after the compiled model."""
+    space = derive_space(
+        script_facts(knobs=(("algo", "a"),)), gpu_machine(), search_spec(ranges=(("algo", "a,b,c,d,e"),))
+    )
+    found = planned(79.0, space, num=12)
+    assert {dict(proposal.settings.knobs)["algo"] for proposal in found} == {*"abcde"}
+    assert not any(proposal.settings.compile for proposal in found)
+
+
+def test_a_second_trial_that_compiles_is_tried_within_the_time_alone() -> None:
+    """Little else is left to gain here, so the second trial of the plan compiles."""
+    space = make_space(
+        Settings(batch_size=64), {"compile": (False, True), "non_blocking": (False, True)}, device_is_cpu=False
+    )
+    second = {left_s: planned(left_s, space, num=2)[-1].settings for left_s in (39.0, 41.0)}
+    assert [settings.compile for settings in second.values()] == [False, True]
 
 
 def minute(*gains: float | None, price_s: float) -> str | None:

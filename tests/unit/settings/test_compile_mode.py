@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from autotune.settings import Settings
-from autotune.settings.compile_mode import GRAPHS, SETTING, CompileMode
+from autotune.settings.compile_mode import GRAPHS, LEAST_TORCH_OF_REGIONS, SETTING, CompileMode
 from autotune.space.derive import derive_space
 from autotune.space.refusals import why_not_unedited
 from autotune.trial.apply.model_seams import MODEL_SEAMS
@@ -125,10 +125,17 @@ def blocks(number: int) -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Sequential(*(Block() for _ in range(number))))
 
 
+of_the_compiler = pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.*:DeprecationWarning", "ignore:.*not a leaf Tensor:UserWarning"
+)
+needs_regions = pytest.mark.skipif(
+    tuple(map(int, torch.__version__.split(".")[:2])) < LEAST_TORCH_OF_REGIONS, reason="refused with this torch"
+)
 REGIONAL = Settings(compile=True, compile_mode=CompileMode.REGIONAL)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning", "ignore:.*not a leaf Tensor:UserWarning")
+@needs_regions
+@of_the_compiler
 @pytest.mark.parametrize(
     "make",
     [
@@ -152,7 +159,8 @@ def test_blocks_of_one_class_share_one_graph(monkeypatch: pytest.MonkeyPatch, ma
     assert model_settings([model], None)["compile_mode"] == "regional"
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning", "ignore:.*not a leaf Tensor:UserWarning")
+@needs_regions
+@of_the_compiler
 def test_compiled_blocks_train_are_left_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = Graphs(monkeypatch)
     model, x = blocks(3), torch.randn(3, 4)
@@ -183,6 +191,13 @@ def test_a_mode_left_before_the_second_call_builds_nothing(monkeypatch: pytest.M
     for _ in range(3):
         model(torch.randn(3, 4))
     assert not graphs.sizes
+
+
+def test_the_regional_mode_is_refused_with_a_torch_that_builds_each_block_apart() -> None:
+    facts = script_facts(device="cuda", num_repeated_blocks=3, torch_version="2.4.1")
+    space = derive_space(facts, gpu_machine(), search_spec())
+    assert "regional" not in space.allowed["compile_mode"]
+    assert "torch 2.4.1" in dict(space.refused)["compile_mode=regional"]
 
 
 def test_the_regional_mode_is_refused_without_blocks_that_repeat() -> None:

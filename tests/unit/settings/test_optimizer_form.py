@@ -56,6 +56,20 @@ def test_groups_that_join_later_have_the_form_too() -> None:
     assert read(optimizer) == "fused"
 
 
+@pytest.mark.parametrize(("options", "device"), [({}, "cpu"), ({"capturable": True}, "meta")], ids=str)
+def test_steps_are_counted_on_the_device_where_graphs_or_the_fused_kernel_need_it(
+    options: dict[str, Any], device: str
+) -> None:
+    """CUDA graphs of the script's own hold the count's place."""
+    weight = torch.nn.Parameter(torch.ones(2, device="meta"))
+    optimizer = torch.optim.AdamW([weight], **options)
+    for form, expected in (("fused", "meta"), ("foreach", device), ("for_loop", device), ("default", device)):
+        optimizer.state[weight] = {"step": torch.tensor(3.0)}
+        write(optimizer, form)
+        assert optimizer.state[weight]["step"].device.type == expected, form
+    assert all(group.get("capturable") == bool(options) for group in optimizer.param_groups)
+
+
 class Own(torch.optim.Adam):
     """An optimizer of the script's."""
 
@@ -73,6 +87,8 @@ def parameter(**options: Any) -> torch.nn.Parameter:
         (torch.optim.LBFGS([parameter()]), ()),
         (Own([parameter()]), ()),
         (torch.optim.Adam([parameter()], lr=torch.tensor(0.1)), ()),
+        (torch.optim.Adam([parameter()], lr=torch.tensor(0.1), capturable=True), ALL),
+        (torch.optim.Adam([parameter()], capturable=True), ALL),
         (
             torch.optim.SGD([{"params": [parameter()], "foreach": True}, {"params": [parameter()], "foreach": False}]),
             (),

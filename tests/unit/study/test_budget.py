@@ -213,6 +213,19 @@ def test_a_first_compilation_is_expected_to_take_long_in_the_trial_and_in_the_fi
     assert budget.spare_s(COMPILED) == budget.spare_s() - LEAST_ROUNDS * COMPILATION_S
 
 
+def test_a_compiled_second_trial_leaves_the_time_of_compiled_finals():
+    budget = Budget(120.0, 0.0, Clock())
+    budget.trial_took(18.0, window_s=3.0, number=0)
+    assert budget.spare_s() > 120.0
+    assert budget.spare_s(COMPILED) < 120.0 - LEAST_ROUNDS * (2 * 15.0 + COMPILATION_S)
+
+
+def test_a_script_that_compiles_by_itself_gets_its_second_trial_like_any_other():
+    budget = Budget(120.0, 0.0, Clock())
+    budget.trial_took(53.0, window_s=3.0, number=0, settings=COMPILED)
+    assert budget.spare_s(COMPILED) > 120.0
+
+
 def test_windows_of_a_process_shared_by_several_trials_do_not_make_finals_look_cheap():
     budget = Budget(300.0, 0.0, Clock())
     budget.trial_took(18.0, window_s=3.0, number=0)

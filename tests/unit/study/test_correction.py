@@ -142,7 +142,7 @@ def test_a_new_probe_of_the_study_keeps_what_the_first_trial_showed(misreads):
 
     misreads.runner.measure = measure
     misreads.search(stop=stop)
-    for complete in misreads.path.parent.glob("space/*/*/study/complete"):
+    for complete in misreads.path.parent.glob("space/*/*/complete"):
         complete.unlink()
     misreads.runner.measure = in_force
     result = misreads.resume()

@@ -240,7 +240,7 @@ def test_a_resume_by_another_release_of_autotune_says_so(folder, monkeypatch):
 def test_a_resume_whose_new_probe_sees_another_batch_does_not_mix(folder):
     interrupted_after(folder, 2)
     for workspace in workspaces(folder):
-        (workspace / "study" / "complete").unlink()
+        (workspace / "complete").unlink()
     folder.runner.facts = replace(FACTS, loader=loader_facts(batch_size=32))
     ran = len(folder.runner.ran)
     with pytest.raises(UsageError, match="the script's own batch_size is 32, was 64") as caught:

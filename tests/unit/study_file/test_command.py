@@ -184,6 +184,15 @@ def test_a_module_of_the_standard_library_passes(folder):
     check_script(module_command("json.tool", []), folder)
 
 
+def test_a_module_that_hides_our_package_beside_the_file_behind_a_link_is_refused(folder, tmp_path):
+    (folder / "autotune.py").write_text("")
+    linked = tmp_path / "elsewhere"
+    linked.mkdir()
+    (linked / "train.py").symlink_to(folder / "train.py")
+    with pytest.raises(UsageError, match="hides the package autotune"):
+        check_script(script_command("train.py", (), linked), linked)
+
+
 @pytest.mark.parametrize("own", ["autotune.py", "autotune/__init__.py"])
 def test_a_module_that_hides_our_package_from_the_script_is_refused(folder, own):
     (folder / own).parent.mkdir(exist_ok=True)

@@ -10,6 +10,7 @@ import torch
 from autotune.trial.step.losses import LossWatch
 from autotune.trial.step.roots import Roots
 from autotune.trial.step.steps import Steps
+from autotune.trial.torch import compiler_exclusion
 from autotune.trial.torch.compiler_exclusion import keep_out_compiler
 
 
@@ -47,12 +48,17 @@ def test_an_older_torch_is_told_by_the_name_that_it_has(monkeypatch: pytest.Monk
     from torch._C._dynamo import eval_frame
 
     told = []
+    monkeypatch.setattr(compiler_exclusion, "_excluded", set())
     monkeypatch.delattr(eval_frame, "set_code_exec_strategy", raising=False)
     monkeypatch.setattr(eval_frame, "skip_code", told.append, raising=False)
     keep_out_compiler()
     assert Steps.stepped.__code__ in told
+    told.clear()
+    keep_out_compiler()
+    assert told == []
 
 
 def test_a_torch_that_keeps_nothing_out_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler_exclusion, "_excluded", set())
     monkeypatch.setitem(sys.modules, "torch._C._dynamo", None)
     keep_out_compiler()

@@ -18,6 +18,7 @@ from autotune.measure.block import Phase
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import LossReduction
 from autotune.trial.loader.batch_source import BatchSource
+from autotune.trial.meter.host_clock import Clock, HostClock
 from autotune.trial.meter.meter import Meter
 from autotune.trial.meter.rank_sync import Agreement, Progress
 from autotune.trial.step.gradients import Gradients
@@ -25,7 +26,6 @@ from autotune.trial.step.losses import LossWatch
 from autotune.trial.step.roots import Roots
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch import torch_names
-from autotune.trial.torch.device_clock import Clock, HostClock
 from tests.unit.trial import plans
 from tests.unit.trial.test_step_marks import STEP_S, Device
 

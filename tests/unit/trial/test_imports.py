@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune.trial.probe.imports import early_environment, imported_after_freeze
+from autotune.trial.probe.imports import early_environment, imported_after_freeze, imported_modules
 
 
 @pytest.fixture
@@ -50,3 +50,11 @@ def test_a_variable_that_an_import_may_have_read_is_told_and_one_that_is_read_wh
         monkeypatch.setenv(name, "changed since the process started")
     assert "OMP_OF_A_TEST" in early_environment()
     assert "PYTORCH_NVML_BASED_CUDA_CHECK" not in early_environment()
+
+
+def test_code_that_a_library_generates_is_no_imported_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("__autograph_generated_file0m0yn7w_", "their_data.loader"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    names = imported_modules()
+    assert "their_data" in names and "sys" not in names
+    assert not [name for name in names if "autograph" in name]

@@ -10,11 +10,11 @@ import pytest
 
 from autotune.measure.block import Phase
 from autotune.measure.window_stopping import StopReason, WindowRule
+from autotune.trial.meter.host_clock import HostClock
 from autotune.trial.meter.measuring_plan import Plan
 from autotune.trial.meter.meter import Meter
 from autotune.trial.meter.rank_sync import Agreement, Progress
 from autotune.trial.step.steps import Steps
-from autotune.trial.torch.device_clock import HostClock
 from tests.unit.trial import plans
 
 PLAN = replace(plans.PLAN, rule=WindowRule(half_width_ratio=0.05), num_workers=2, num_queued=4)

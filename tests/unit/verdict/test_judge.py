@@ -13,6 +13,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import RaisedError, RankStatus
 from autotune.protocol.job import Mode
 from autotune.settings import Precision, Settings
+from autotune.settings.keras_backend import KerasBackend
 from autotune.units import GIB
 from autotune.verdict.judge import is_out_of_memory, judge, judge_probe, not_in_force
 from tests.jobs import changed
@@ -308,6 +309,14 @@ def test_a_precision_that_is_not_in_force_is_a_difference() -> None:
     assert "precision bf16, in force was fp32" in not_in_force(
         job(settings=asked), rank(observed={"precision": "fp32"})
     )
+
+
+@pytest.mark.parametrize(("seen", "is_different"), [("0.12", False), ("0.13", False), ("0.14", True), ("", True)])
+def test_a_share_that_engines_round_is_compared_with_the_rounding(seen: str, is_different: bool) -> None:
+    settings = Settings(batch_size=64, keras_backend=KerasBackend.JAX, engine_memory_fraction=0.125)
+    asked = job(device="cuda", settings=settings)
+    missed = not_in_force(asked, rank(observed={"engine_memory_fraction": seen, "keras_backend": "jax"}))
+    assert ("engine_memory_fraction" in str(missed)) is is_different
 
 
 @pytest.mark.parametrize(

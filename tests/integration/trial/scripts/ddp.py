@@ -17,8 +17,17 @@ parser.add_argument("--spawn", type=int, default=0)
 parser.add_argument("--fail", type=int, default=-1, help="rank that runs out of memory after a while")
 parser.add_argument("--die", type=int, default=-1, help="rank that is killed after a while")
 parser.add_argument("--epochs", type=int, default=10000)
+parser.add_argument("--config", help="tuned config with the arguments of the wrapper")
 parser.add_argument("--uneven", action="store_true", help="rank 1 works a little longer on every step")
 args = parser.parse_args()
+
+
+def arguments_of_wrapper():
+    if args.config is None:
+        return {}
+    import autotune
+
+    return autotune.load(args.config).ddp_kwargs()
 
 
 def train(rank, num_ranks):
@@ -27,7 +36,7 @@ def train(rank, num_ranks):
     data = TensorDataset(torch.randn(512, 4), torch.randint(3, (512,)))
     sampler = DistributedSampler(data, num_replicas=num_ranks, rank=rank)
     loader = DataLoader(data, batch_size=8, sampler=sampler)
-    model = DistributedDataParallel(torch.nn.Linear(4, 3))
+    model = DistributedDataParallel(torch.nn.Linear(4, 3), **arguments_of_wrapper())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     number = 0
     for epoch in range(args.epochs):
@@ -44,6 +53,8 @@ def train(rank, num_ranks):
             if args.uneven and rank == 1:
                 time.sleep(0.002)
     if rank == 0:
+        names = ("gradient_as_bucket_view", "static_graph", "bucket_bytes_cap")
+        print(json.dumps({name: getattr(model, name) for name in names}))
         print(json.dumps([float(value) for weight in model.parameters() for value in weight.detach().flatten()]))
     # What torch's own threads have begun is let through: without that they abort one process in three at its end.
     torch.distributed.barrier()

@@ -51,6 +51,18 @@ def test_samples_and_bytes_are_those_of_the_first_and_of_all_arrays() -> None:
     assert engines.num_samples(()) == 1
 
 
+def test_bytes_of_a_tensor_of_tensorflow_follow_from_its_shape_and_type() -> None:
+    tensor = types.SimpleNamespace(shape=(32, 20), dtype=types.SimpleNamespace(size=4))
+    assert engines.num_bytes((tensor, types.SimpleNamespace(shape=(32,)))) == 32 * 20 * 4
+
+
+def test_tensors_without_a_size_of_their_own_count_as_nothing() -> None:
+    dtype = types.SimpleNamespace(size=4)
+    ragged = types.SimpleNamespace(shape=(32, None), dtype=dtype)
+    sparse = types.SimpleNamespace(shape=(32, 1_000_000), dtype=dtype, dense_shape=(32, 1_000_000))
+    assert engines.num_bytes((ragged, sparse, types.SimpleNamespace(nbytes=None))) == 0
+
+
 def test_engines_that_the_script_names_are_found_within_functions_too(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

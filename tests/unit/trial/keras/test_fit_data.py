@@ -128,6 +128,17 @@ def test_the_last_call_of_an_epoch_holds_what_is_left_of_it(monkeypatch: pytest.
     assert iterator.num_taken == 1
 
 
+def test_an_iterator_is_kept_for_a_diagnosis_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = []
+    for keeps in (False, True):
+        feed, iterator = BatchFeed(), TfIterator()
+        feed.keeps_iterator = keeps
+        feed.given((iterator,))
+        feed.epoch_begins()
+        kept.append(feed.iterator is iterator)
+    assert kept == [False, True]
+
+
 def test_the_one_batch_fills_every_call_whatever_is_left_of_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     feed = BatchFeed()
     monkeypatch.setattr("autotune.trial.keras.fit_data.repeated", lambda batch, spec: iter([batch]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import types
 from collections.abc import Iterator
 from dataclasses import replace
@@ -167,6 +168,67 @@ def test_the_probe_of_torch_stands_down_before_keras_trains(tmp_path: Path, monk
     assert of_torch.is_down
 
 
+def test_each_fit_counts_batches_of_its_own_size(tmp_path: Path) -> None:
+    """A compiled step reads the batches out of Python's sight: their size is the argument's."""
+    import keras
+
+    session = trial(tmp_path, Mode.RUN)
+    model = keras.Model()
+    model.compile("adam", "mse")
+    sizes = []
+    for size in (16, 64):
+        model.fit(X, Y, batch_size=size)
+        sizes.append(session.feed.batch_samples)
+    assert sizes == [16, 64]
+
+
+class Given:
+    """A weight of JAX, gone once it was given away."""
+
+    shape = (2, 2)
+    is_gone = False
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        if self.is_gone:
+            raise RuntimeError("Array has been deleted with shape=float32[2,2].")
+        return numpy.full(self.shape, self.value)
+
+
+@pytest.mark.parametrize("gain", [1.0, 0.0], ids=["trains", "does not train"])
+def test_weights_that_the_validation_takes_over_are_read_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gain: float
+) -> None:
+    """On JAX the test function takes the weights over, and the window may end before the next step."""
+    keras = fake_keras.install(monkeypatch, "jax")
+    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(default_backend=lambda: "cpu"))  # type: ignore[arg-type]
+    weights = [Given(0.0)]
+
+    def make_train_function(model: Any) -> None:
+        def train_step(_: Any, iterator: Iterator[Any]) -> Any:
+            next(iterator)
+            weights[:] = [Given(weights[0].value + gain)]
+            return {"loss": 1.0}, (list(weights),)
+
+        model.train_function = lambda iterator: train_step(None, iterator)
+
+    class Validates(fake_keras.Callback):
+        def on_test_begin(self, logs: Any = None) -> None:
+            weights[0].is_gone = True
+
+    monkeypatch.setattr(keras.Model, "make_train_function", make_train_function)
+    trial(tmp_path)
+    model = keras.Model()
+    model.compile("adam", "mse")
+    with pytest.raises(ProcessEnd):
+        model.fit(X[:64], Y[:64], batch_size=64, callbacks=[Validates()], validation_data=(X, Y))
+    result = report(tmp_path)
+    assert result.status in (RankStatus.MEASURED, RankStatus.RACED_OUT)
+    assert result.has_changed_parameters is bool(gain)
+
+
 def test_a_trial_measures_batches_in_blocks_without_an_end_of_the_script(tmp_path: Path) -> None:
     trial(tmp_path)
     with pytest.raises(ProcessEnd):
@@ -225,6 +287,16 @@ def test_a_counted_run_keeps_epochs_and_real_batches(tmp_path: Path) -> None:
     result = report(tmp_path)
     assert result.status is RankStatus.MEASURED
     assert {block.phase for block in result.blocks} <= {Phase.WARMUP, Phase.RAMP, Phase.WINDOW}
+
+
+@pytest.mark.parametrize(("mode", "changes", "size"), [(Mode.RUN, {}, 64), (Mode.RUN, {"batch_size": 16}, 16)])
+def test_real_batches_that_a_compiled_step_reads_count_with_all_their_samples(
+    tmp_path: Path, mode: Mode, changes: dict[str, Any], size: int
+) -> None:
+    """No batch is seen in Python, so the size is the probe's or the setting's."""
+    session = trial(tmp_path, mode, steps_per_execution=4, **changes)
+    session.feed.given((types.SimpleNamespace(element_spec="spec"),))
+    assert (session.feed.taken.num_batches, session.feed.taken.num_samples) == (4, 4.0 * size)
 
 
 def test_real_training_names_what_is_in_force(capsys: pytest.CaptureFixture[str]) -> None:

@@ -133,12 +133,18 @@ def test_without_images_or_decoders_nothing_is_tried(monkeypatch):
     assert not list(empty.stages()) and empty.times == ()
 
 
-@pytest.mark.parametrize(("wait", "has_room"), [(0.5, True), (0.5, False), (0.01, True)])
-def test_a_diagnosis_on_a_device_decodes_beside_steps_where_training_waits(monkeypatch, torchvision, wait, has_room):
+@pytest.mark.parametrize(
+    ("wait", "of_window", "has_room"),
+    [(0.5, 0.5, True), (0.5, 0.5, False), (0.01, 0.01, True), (0.01, 0.3, True)],
+    ids=["waits", "no room", "never waits", "waits when nobody observes"],
+)
+def test_a_diagnosis_on_a_device_decodes_beside_steps_where_training_waits(
+    monkeypatch, torchvision, wait, of_window, has_room
+):
     given = []
     source = SimpleNamespace(give=given.append, is_read_ahead=False, substitute_s=0.0)
     job = SimpleNamespace(device="cpu", world_size=1, facts=script_facts())
-    watching = Observer(job, None, Steps(), Roots(), source, at_begin=lambda: None)
+    watching = Observer(job, None, Steps(), Roots(), source, at_begin=lambda: None, wait_fraction=lambda: of_window)
     watching._first_batch = torch.zeros(4, 3)
     watching._calls.times = SimpleNamespace(data_wait_s=wait, wall_s=1.0)
     watching._what_if.images = [b"one", b"two"]
@@ -162,7 +168,7 @@ def test_a_diagnosis_on_a_device_decodes_beside_steps_where_training_waits(monke
             stage.stepped()
         stage.end(1, 1.0)
     found = watching._storage_times()
-    if wait < 0.05:
+    if max(wait, of_window) < 0.05:
         assert found is None and not torchvision
         return
     assert found is not None

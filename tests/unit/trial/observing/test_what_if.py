@@ -119,6 +119,21 @@ def test_the_handing_over_of_batches_is_measured_with_workers(tmp_path):
     assert found is not None and found.hand_over_s is not None and found.hand_over_s > 0
 
 
+def test_forked_processes_are_asked_nothing_that_only_cuda_can_answer(tmp_path, monkeypatch):
+    ours, is_pinned = os.getpid(), torch.Tensor.is_pinned
+
+    def refuse_in_a_fork(tensor, *args):
+        if os.getpid() != ours:
+            raise RuntimeError("CUDA error: initialization error")
+        return is_pinned(tensor, *args)
+
+    monkeypatch.setattr(torch.Tensor, "is_pinned", refuse_in_a_fork)
+    what_if = WhatIf()
+    loader = DataLoader(Files(tmp_path), batch_size=4, num_workers=2)
+    what_if.iteration_begins(loader)
+    assert what_if.measure() is not None, what_if.failure
+
+
 class Compose:
     def __init__(self, transforms):
         self.transforms = transforms
