@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.model.outcome import Outcome
 from autotune.spec import SearchSpec
 from autotune.store.secrets import (
     allowed_environment,
@@ -150,3 +151,9 @@ def test_values_of_secret_arguments_are_hidden_wherever_they_occur_afterwards() 
     remember_arguments((*argv, "--token=abc"))
     text = "printed kept-under-a-stone and of-the-store and abc at lr 0.1"
     assert mask_known(text) == "printed *** and *** and abc at lr 0.1"
+
+
+def test_a_password_like_a_word_of_our_own_hides_the_word_in_text_and_no_outcome() -> None:
+    remember_arguments(("t.py", "--password", Outcome.CRASHED.value))
+    plain = {"outcome": Outcome.CRASHED.value, "reason": "it crashed with the login crashed"}
+    assert mask_plain(plain) == {"outcome": "crashed", "reason": "it *** with the login ***"}
