@@ -10,14 +10,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.street.claims import page, read_claims
+from tests.street.claims import document, page, read_claims
 from tests.street.rows import SCRIPTS, keras
 from tests.street.runner import Place, Plan, make_data, run_row
 from tests.street.script import DEVICES, Device, Script
-from tests.street.table import with_keras_rows, written
+from tests.street.table import shortened, with_keras_rows, written
 from tests.street.watch import Limits
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
+RESULTS, CLAIMS_RECORD = Path(__file__).with_name("results.jsonl"), Path(__file__).with_name("claims.jsonl")
+"""The record: what stood in the pages stays there until a later run replaces it."""
 CLAIMS, KERAS = DOCUMENT.with_name("claims.md"), DOCUMENT.with_name("keras.md")
 
 
@@ -29,26 +31,40 @@ def main(words: list[str] | None = None) -> int:
         for script in SCRIPTS:
             print(f"{script.name}  {','.join(script.devices)}  {script.kind}  {script.source.repository}")
         return 0
-    if asked.claims:
-        claims = read_claims(asked.claims)
-        CLAIMS.write_text(page(claims))
-        print(f"{CLAIMS}: {len(claims)} claims")
-        return 0
-    if asked.table:
-        rows = read_results(asked.table)
-        of_keras = [row for row in rows if row["kind"] == keras.KIND]
-        rows = [row for row in rows if row["kind"] != keras.KIND]
-        if of_keras:
-            KERAS.write_text(with_keras_rows(KERAS.read_text(), of_keras))
-            print(f"{KERAS}: {len(of_keras)} rows")
-        if rows:
-            DOCUMENT.write_text(written(rows))
-            print(f"{DOCUMENT}: {len(rows)} rows")
-        return 0
+    if asked.claims is not None:
+        return write_claims(asked.claims)
+    if asked.table is not None:
+        return write_tables(asked.table)
     if asked.checkouts is None or asked.out is None:
         print("Give --checkouts and --out, or --table, or --claims, or --list.", file=sys.stderr)
         return 2
     return run(asked)
+
+
+def write_claims(paths: list[Path]) -> int:
+    """Adds the claims of the files to the record, and writes the page of all claims."""
+    claims = read_claims([CLAIMS_RECORD, *paths])
+    write_lines(CLAIMS_RECORD, [document(claim) for claim in claims])
+    CLAIMS.write_text(page(claims))
+    print(f"{CLAIMS}: {len(claims)} claims")
+    return 0
+
+
+def write_tables(paths: list[Path]) -> int:
+    """Adds the rows of the files to the record, and writes the pages of all rows."""
+    rows = [shortened(row) for row in read_results([RESULTS, *paths])]
+    write_lines(RESULTS, rows)
+    of_keras = [row for row in rows if row["kind"] == keras.KIND]
+    others = [row for row in rows if row["kind"] != keras.KIND]
+    KERAS.write_text(with_keras_rows(KERAS.read_text(), of_keras))
+    DOCUMENT.write_text(written(others))
+    print(f"{DOCUMENT}: {len(others)} rows; {KERAS}: {len(of_keras)} rows")
+    return 0
+
+
+def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
+    """Writes a file of JSON lines."""
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def run(asked: argparse.Namespace) -> int:
@@ -134,9 +150,14 @@ def _parser() -> argparse.ArgumentParser:
         "--table",
         type=Path,
         nargs="*",
-        help="write docs/compatibility.md, and the rows of docs/keras.md, from these results",
+        help="add these results to the record, and write docs/compatibility.md and the rows of docs/keras.md from it",
     )
-    parser.add_argument("--claims", type=Path, nargs="*", help="write docs/claims.md from these results and databases")
+    parser.add_argument(
+        "--claims",
+        type=Path,
+        nargs="*",
+        help="add these results and databases to the record of claims, and write docs/claims.md from it",
+    )
     parser.add_argument("--data-only", action="store_true", help="make the data of the rows, and run nothing")
     parser.add_argument("--bare", action="store_true", help="no search: the script and the expert's line alone")
     parser.add_argument("--list", action="store_true", help="name the rows")

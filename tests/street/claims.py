@@ -15,7 +15,7 @@ from typing import Any
 
 from autotune.measure.paired import Final, compare
 from autotune.model.search_result import SearchResult
-from autotune.model.verification import Verification
+from autotune.model.verification import Ratio, Verification
 from autotune.store.records import StudyRecord
 from autotune.store.repository import Repository
 from autotune.store.url import resolve_url
@@ -24,7 +24,8 @@ HEAD = """# Published gains, and what real runs said
 
 Every search that published a gain, the newest last, none left out: searches of the corpus of public scripts
 (`python -m tests.street`, counted from the script's own progress lines), and studies verified by `autotune verify`
-(counted by autotune). `python -m tests.street --claims FILES` writes this page from results and databases.
+(counted by autotune). `python -m tests.street --claims FILES` adds the claims of results and databases to
+`tests/street/claims.jsonl`, and writes this page from there.
 
 * **claimed** is the ratio that the search published, with its interval; **real** is `autotune run` over the script, in
   turns.
@@ -61,18 +62,41 @@ class Claim:
 
 def read_claims(paths: Sequence[Path]) -> list[Claim]:
     """All claims in results files and databases, by date."""
-    found: dict[tuple[str, str, str], Claim] = {}
+    found: dict[tuple[str, str, str, float], Claim] = {}
     for path in paths:
         for claim in _of_database(path) if path.suffix == ".db" else _of_results(path):
-            found[claim.script, claim.device, claim.at] = claim  # The last line about a search is the whole one.
+            # The last line about a search is the whole one.
+            found[claim.script, claim.device, claim.at, claim.claimed[0]] = claim
     return sorted(found.values(), key=lambda claim: (claim.at, claim.script))
 
 
 def _of_results(path: Path) -> Iterator[Claim]:
     for text in path.read_text().splitlines():
         row = json.loads(text)
-        if isinstance(row, dict) and row.get("claimed"):
+        if isinstance(row, dict) and isinstance(row.get("claimed"), list):
+            yield recorded(row)
+        elif isinstance(row, dict) and row.get("claimed"):
             yield claim_of(row)
+
+
+def document(claim: Claim) -> dict[str, Any]:
+    """The claim as a line of the record; `recorded` reads it back."""
+    real = claim.real if claim.verification is None else claim.verification.real
+    names = {"script": claim.script, "device": claim.device, "at": claim.at, "commit": claim.commit}
+    return {**names, "claimed": claim.claimed, "real": real}
+
+
+def recorded(line: dict[str, Any]) -> Claim:
+    """The claim of a line of the record."""
+    names = {name: line[name] for name in ("script", "device", "at", "commit")}
+    claimed, real = tuple(line["claimed"]), line["real"]
+    if not isinstance(real, list):
+        return Claim(**names, claimed=claimed, real=real)
+    return Claim(**names, claimed=claimed, real=real[0], verification=_verified(claimed, tuple(real), line["at"]))
+
+
+def _verified(claimed: Ratio, real: Ratio, at: str) -> Verification:
+    return Verification(claimed=claimed, real=real, window_s=0.0, turns=(), at=at, autotune="")
 
 
 def claim_of(row: dict[str, Any]) -> Claim:
@@ -87,8 +111,7 @@ def claim_of(row: dict[str, Any]) -> Claim:
     ]
     try:
         ratio = compare(finals, 1, 0, is_last=True)
-        real = (ratio.ratio, ratio.low, ratio.high)
-        verification = Verification(claimed=claimed, real=real, window_s=0.0, turns=(), at=row["at"], autotune="")
+        verification = _verified(claimed, (ratio.ratio, ratio.low, ratio.high), row["at"])
     except ValueError:
         verification = None
     return Claim(

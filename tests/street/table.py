@@ -16,8 +16,8 @@ OUTCOMES = ("tuned", "no gain", "too short", "refused", "failed", "hung", "not r
 HEAD = """# Public training scripts
 
 Scripts written elsewhere, unedited, as a user would start them, with made-up data of the real formats. `python -m
-tests.street --table` writes this page from the results of `python -m tests.street`; `tests/street/rows` says which
-repository, commit and arguments each row has.
+tests.street --table FILES` adds results of `python -m tests.street` to the record `tests/street/results.jsonl`, and
+writes this page from there; `tests/street/rows` says which repository, commit and arguments each row has.
 
 * **claimed** is the ratio that `autotune search` published, with its interval.
 * **real** is `autotune run` over the script itself, in turns, counted from the script's own progress lines.
@@ -32,6 +32,25 @@ COLUMNS = (
     "| script | device | outcome | trials | seconds | claimed [interval] | real | expert "
     "| what changed, what was left out and why |"
 )
+
+KEPT = (
+    *(
+        "script",
+        "device",
+        "kind",
+        "repository",
+        "commit",
+        "arguments",
+        "time",
+        "autotune",
+        "at",
+        "outcome",
+        "exit_code",
+    ),
+    *("trials", "search_s", "claimed", "claimed_low", "claimed_high", "claimed_rates", "real", "expert", "rates"),
+    *("exit_code", "settings"),
+)
+"""What the record of results keeps of a row as it is."""
 
 KERAS_BEGIN, KERAS_END = "<!-- rows of Keras -->", "<!-- /rows of Keras -->"
 KERAS_COLUMNS = "| script | outcome | claimed [interval] | real | what changed | other engines, one trial each |"
@@ -161,13 +180,33 @@ def ratio(value: float | None) -> str:
 
 def why_words(row: Row, limit: int = 600) -> str:
     """Changed settings, settings left out with reasons, or the last words of a failure."""
+    changed = ", ".join(f"{key}={value}" for key, value in (row.get("settings") or {}).items())
+    text = "; ".join(part for part in (changed, *_reasons(row)) if part)
+    return text if len(text) <= limit else text[: limit - 1].rsplit(" ", 1)[0] + " …"
+
+
+def _reasons(row: Row) -> list[str]:
     parts = []
-    if row.get("settings"):
-        parts.append(", ".join(f"{key}={value}" for key, value in row["settings"].items()))
     if row["outcome"] in ("failed", "hung", "refused"):
         lines = [line.strip() for line in row.get("stderr_tail", [])[-4:]]
         parts.append(" ".join(line for line in lines if not re.match(ASIDE, line)))
     parts += [row["why"]] if row.get("why") else []
     parts += [reason for reason in row.get("left_out", []) if not re.search(ROUTINE, reason)]
-    text = "; ".join(part for part in parts if part)
-    return text if len(text) <= limit else text[: limit - 1].rsplit(" ", 1)[0] + " …"
+    return [part for part in parts if part]
+
+
+def shortened(row: Row) -> Row:
+    """What the record keeps of a row: all that the pages show, without what a script printed."""
+    short = {key: row[key] for key in KEPT if row.get(key) is not None}
+    if _reasons(row):
+        short["why"] = "; ".join(_reasons(row))
+    engines = [
+        {
+            "settings": {"keras_backend": trial["settings"]["keras_backend"]},
+            "outcome": trial["outcome"],
+            "samples_per_second": trial.get("samples_per_second"),
+        }
+        for trial in row.get("trial_outcomes") or []
+        if "keras_backend" in (trial.get("settings") or {})
+    ]
+    return {**short, "trial_outcomes": engines} if engines else short

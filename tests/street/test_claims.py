@@ -12,7 +12,7 @@ from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
 from autotune.store.repository import Repository
 from autotune.store.url import resolve_url
-from tests.street.claims import claim_of, page, read_claims
+from tests.street.claims import claim_of, document, page, read_claims
 from tests.unit.model.test_verification import verification
 from tests.unit.report.examples import search_result
 
@@ -69,3 +69,15 @@ def test_studies_of_a_database_are_claims_with_each_of_their_verifications(tmp_p
     figures = "2.41x [2.35, 2.47] | 1.38x [1.30, 1.46] | no |"
     assert f"| train.py (study verified) |  | 2026-11-22 | 0.1.0 | {figures}" in text
     assert "| train.py (study unverified) |  | 2026-11-20 | not noted | 2.41x [2.35, 2.47] | no real run |" in text
+
+
+def test_the_record_of_claims_gives_the_same_page_as_the_results_themselves(tmp_path: Path) -> None:
+    rows = results(
+        tmp_path / "rows.jsonl",
+        row("good", 2.0, rates={"script": [100.0, 101.0], "run": [199.0, 203.0]}),
+        row("single", 2.0, real=1.9, rates={"script": [100.0], "run": [190.0]}),
+        row("never", 1.5),
+    )
+    claims = read_claims([rows])
+    record = results(tmp_path / "claims.jsonl", *map(document, claims))
+    assert page(read_claims([record])) == page(read_claims([record, rows])) == page(claims)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.street.rows import SCRIPTS
 from tests.street.runner import Searched, changed, left_out, outcome, rates
-from tests.street.table import with_keras_rows, written
+from tests.street.table import keras_line, shortened, with_keras_rows, written
 from tests.street.watch import Watched
 
 
@@ -67,6 +67,26 @@ def test_rows_of_keras_take_the_place_of_those_in_its_page() -> None:
     page = with_keras_rows("before\n<!-- rows of Keras -->\nold\n<!-- /rows of Keras -->\nafter\n", [line])
     assert "| `one` | tuned | 3.00x [2.50, 3.50] | 2.90x | keras_backend=jax | jax 3.00x, torch crashed |" in page
     assert "old" not in page and page.startswith("before\n") and page.endswith("after\n")
+
+
+def test_the_record_keeps_what_the_pages_show_and_not_what_a_script_printed() -> None:
+    rows = [
+        tuned("one", 2.0, 1.98, 1.9, 2.1) | {"settings": {"num_workers": 8}, "left_out": ["left out fp16: a closure"]},
+        row(
+            "broken",
+            outcome="failed",
+            exit_code=4,
+            stderr_tail=["before", "", "", "", "the loader is not known"],
+        ),
+    ]
+    engines = [
+        {"settings": {"keras_backend": "tensorflow"}, "outcome": "ok", "samples_per_second": 10.0, "reason": "x"},
+        {"settings": {"keras_backend": "jax"}, "outcome": "crashed", "samples_per_second": None},
+    ]
+    of_keras = row("two", trial_outcomes=engines)
+    short = [shortened(one) for one in rows]
+    assert written(short) == written(rows) and keras_line(shortened(of_keras)) == keras_line(of_keras)
+    assert "before" not in str(short) and [shortened(one) for one in short] == short
 
 
 def test_a_pipe_in_a_reason_does_not_end_the_cell() -> None:
