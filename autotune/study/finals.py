@@ -43,6 +43,10 @@ CONFIDENCE = 0.95
 DROP_CONFIDENCE = 0.95
 """Two-sided confidence from which a contender slower than the leader runs no more. An error costs a contender, and
 never makes a false gain."""
+LIKELY_CONFIDENCE = 0.9
+"""Two-sided confidence from which a contender that is no proven gain is told as a likely one."""
+LEAST_LIKELY_GAIN = 1.03
+"""Smallest ratio to the script's own settings told as a likely gain."""
 WORTH_A_ROUND = 0.01
 """Expected gain, or narrowing of an interval in a minute, from which further rounds are worth their time."""
 DOUBT_FACTOR = 2
@@ -356,6 +360,7 @@ class Finals:
         comparison = comparisons.get(number) if number != against else None
         winner, told = contenders[number], [final_doubts.disturbed_words(records)]
         told += self._taken_back(contenders, contenders[against], records)
+        told += [self._unproven(finals, against)] if number == against else []
         is_gain = comparison is not None and comparison.is_gain
         return FinalsResult(
             winner=winner,
@@ -413,6 +418,23 @@ class Finals:
                     f"{changes} may help only there, and no quiet moment came to compare: it is not published."
                 )
         return sentences
+
+    def _unproven(self, finals: Sequence[Final], against: int) -> str:
+        """A sentence on the contender that is likely a gain, where no gain is proven; empty without one."""
+        likely = {}
+        for number in {final.candidate for final in finals} - {against}:
+            found = self._compare(finals, number, against)
+            narrow = self._compare(finals, number, against, confidence=LIKELY_CONFIDENCE)
+            if found is not None and narrow is not None and narrow.is_gain and found.ratio >= LEAST_LIKELY_GAIN:
+                likely[number] = found
+        if not likely:
+            return ""
+        number, found = max(likely.items(), key=lambda one: one[1].ratio)
+        return (
+            f"Trial {number} was {found.ratio:.2f}x [{found.low:.2f}, {found.high:.2f}] as fast as yours in "
+            f"{found.num_rounds} rounds of the finals: likely faster, but not beyond the noise. More --time, or a "
+            "quieter machine, may prove it."
+        )
 
     @staticmethod
     def _contradiction(

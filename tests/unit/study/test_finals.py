@@ -41,6 +41,8 @@ class Bench:
     peaks: dict[int, int] = field(default_factory=dict)
     """Most memory that the finals of a trial held."""
 
+    factors: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    """What multiplies the rate of a trial's finals, round by round; the last stays."""
     stops_after: int | None = None
     """How many runs are done when the user asks for an end."""
 
@@ -60,6 +62,8 @@ class Bench:
         if len(self.limits) == self.stops_after:
             self.stop.request()
         rate = RATES[settings.num_workers] * (1 + 0.001 * (len(self.limits) % 3))
+        factors = self.factors.get(settings.num_workers, (1.0,))
+        rate *= factors[min(sum(record.number == settings.num_workers for record in self.records), len(factors) - 1)]
         measurement = Measurement(
             samples_per_second=rate,
             low=0.98 * rate,
@@ -334,3 +338,16 @@ def test_finals_end_once_every_other_contender_is_slower_than_the_script(monkeyp
     result = bench.run(1)
     assert result.winner.number == 0 and result.is_compared
     assert bench.rounds(0) == [0, 1] and result.shortened == ""
+
+
+def test_a_contender_that_is_likely_faster_but_not_proven_is_named() -> None:
+    seen = Bench(100.0, factors={1: (0.93, 1.06, 0.77, 0.79)})  # 1.39, 1.58, 1.15 and 1.18 times the script's own
+    result = seen.run(1, 0)
+    assert result.winner.number == 0 and result.comparison is None
+    [sentence] = result.told
+    assert sentence.startswith("Trial 1 was 1.3") and "likely faster, but not beyond the noise" in sentence
+
+
+def test_a_contender_as_fast_as_the_script_is_not_named() -> None:
+    assert Bench(100.0, factors={1: (0.7, 0.6, 0.72, 0.65)}).run(1, 0).told == ()
+    assert Bench(100.0).run(1, 0).told == ()
