@@ -7,10 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 from autotune.measure.pair_interval import TYPICAL_RUN_SPREAD
 from autotune.measure.paired import Comparison
+from autotune.model.outcome import Outcome
 from autotune.model.trial_records import FinalRecord
 from autotune.search.history import FinishedTrial
 from autotune.settings import Settings, changes_for_load
 
+LEAST_QUIET = 2
+"""Fewest quiet rounds that decide without the disturbed ones: a comparison needs two."""
 NORMAL_95 = 1.96
 """Half of a 95 % interval in standard deviations."""
 
@@ -43,6 +46,30 @@ def without_loaded(
     )
 
 
+def counted(records: Sequence[FinalRecord]) -> tuple[FinalRecord, ...]:
+    """The runs that decide: those of quiet rounds where at least two rounds, and half of all, were quiet; else all.
+
+    Which rounds count follows from the surroundings alone, never from a rate. A round with a failed run counts in any
+    case, because settings that do not fit the memory have failed beside other load too.
+    """
+    rounds, disturbed = {record.round for record in records}, disturbed_rounds(records)
+    num_quiet = len(rounds - disturbed.keys())
+    if num_quiet < LEAST_QUIET or 2 * num_quiet < len(rounds):
+        return tuple(records)
+    failed = {record.round for record in records if record.result.outcome is not Outcome.OK}
+    return tuple(record for record in records if record.round in failed or record.round not in disturbed)
+
+
+def disturbed_rounds(records: Sequence[FinalRecord]) -> dict[int, str]:
+    """What disturbed each of the rounds that others disturbed, as a sentence."""
+    sentences: dict[int, str] = {}
+    for record in records:
+        found = record.result.surroundings
+        if found is not None and found.disturbances_by_others:
+            sentences.setdefault(record.round, found.disturbances_by_others[0])
+    return sentences
+
+
 def load_words(records: Sequence[FinalRecord], numbers: Collection[int]) -> str:
     """The load beside the runs of some contenders, in words; empty for quiet runs."""
     runs = [record for record in records if record.number in numbers and record.result.measurement is not None]
@@ -56,16 +83,13 @@ def load_words(records: Sequence[FinalRecord], numbers: Collection[int]) -> str:
 
 def disturbed_words(records: Sequence[FinalRecord]) -> str:
     """A sentence on the rounds still disturbed after repeats; empty without a disturbed round."""
-    sentences: dict[int, str] = {}
-    for record in records:
-        found = record.result.surroundings
-        if found is not None and found.disturbances_by_others:
-            sentences.setdefault(record.round, found.disturbances_by_others[0])
+    sentences = disturbed_rounds(records)
     if not sentences:
         return ""
-    num_rounds = len({record.round for record in records})
+    rounds = {record.round for record in records}
+    rest = "" if {record.round for record in counted(records)} == rounds else " The quiet rounds decided."
     first = next(iter(sentences.values()))
-    return f"{len(sentences)} of {num_rounds} rounds of the finals were disturbed, for instance: {first}"
+    return f"{len(sentences)} of {len(rounds)} rounds of the finals were disturbed, for instance: {first}{rest}"
 
 
 def contradiction(

@@ -248,7 +248,13 @@ class Finals:
                 return
             limit_s = self._budget.final_window_s(len(order) - position + num_later)
             self._on_event(FinalStarted(round=round_index, number=number))
-            result = self._loop.measure(contenders[number].settings, is_final=True, window_limit_s=limit_s)
+            num_needed = len(order) - position - 1 + max(0, LEAST_ROUNDS - round_index - 1) * len(contenders)
+            result = self._loop.measure(
+                contenders[number].settings,
+                is_final=True,
+                window_limit_s=limit_s,
+                later_s=num_needed * self._budget.least_final_s,
+            )
             if result.outcome is Outcome.INTERRUPTED:
                 return
             if result.measurement is not None:
@@ -368,13 +374,13 @@ class Finals:
             comparison=comparison,
             records=records,
             doubt=self._contradiction(comparison, winner, contenders[against], records),
-            beside_load=final_doubts.load_words(records, {number, against}) if is_gain else "",
+            beside_load=final_doubts.load_words(final_doubts.counted(records), {number, against}) if is_gain else "",
             told=tuple(filter(None, told)),
         )
 
     def _finals(self, contenders: Mapping[int, FinishedTrial], baseline: FinishedTrial | None) -> list[Final]:
         """The runs that count; suspects of gains from other load count in quiet rounds alone."""
-        records = self._records(dict(contenders))
+        records = final_doubts.counted(self._records(dict(contenders)))
         if baseline is None:
             return _as_finals(records)
         suspected = final_doubts.suspects(contenders, baseline.settings)
@@ -442,7 +448,7 @@ class Finals:
     ) -> str:
         if comparison is None or not comparison.is_gain:
             return ""
-        return final_doubts.contradiction(comparison, winner, baseline, records)
+        return final_doubts.contradiction(comparison, winner, baseline, final_doubts.counted(records))
 
 
 def fits_all(records: Sequence[FinalRecord], baseline: FinishedTrial | None) -> bool:

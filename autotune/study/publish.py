@@ -27,6 +27,7 @@ from autotune.space.derive import derive_space
 from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
 from autotune.study.budget import Budget
+from autotune.study.final_doubts import counted
 from autotune.study.finals import FinalsResult, fits, published_rate, steadiness_of
 from autotune.study.finals_usage import usage_of
 from autotune.study.larger_batches import BatchGain
@@ -160,7 +161,7 @@ def make_result(
         escaped=tuple(escaped),
         doubt=finals.doubt if finals is not None else "",
         beside_load=finals.beside_load if finals is not None else "",
-        finalists=steadiness_of(records),
+        finalists=steadiness_of(counted(records)),
     )
 
 
@@ -311,7 +312,7 @@ def _contenders(
 
 
 def _contender(trial: FinishedTrial, records: Sequence[FinalRecord], target: Target, facts: ScriptFacts) -> Contender:
-    rate = published_rate(records, trial.number)
+    rate = published_rate(counted(records), trial.number)
     peaks = [r.result.peak_memory_bytes for r in records if r.number == trial.number and r.result.peak_memory_bytes]
     peak = max([*peaks, *([trial.peak_memory_bytes] if trial.peak_memory_bytes else [])], default=None)
     measurements = _measurements([r.result for r in records if r.number == trial.number])

@@ -27,7 +27,7 @@ from autotune.settings import Settings
 from autotune.store.records import Owner
 from autotune.store.repository import Repository
 from autotune.store.secrets import allowed_environment, mask_text
-from autotune.study.budget import LEAST_ROUNDS, Budget
+from autotune.study.budget import Budget
 from autotune.study.correction import Correction
 from autotune.study.jobs import Jobs
 from autotune.study.progress import ProgressTeller
@@ -151,16 +151,19 @@ class TrialLoop:
         if history.best is not None and not self._jobs.target.device.is_cpu:
             self._budget.keep_for_looks(history.best.number, history.best.settings)
 
-    def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float = math.inf) -> TrialResult:
+    def measure(
+        self, settings: Settings, *, is_final: bool, window_limit_s: float = math.inf, later_s: float = 0.0
+    ) -> TrialResult:
         """Runs the script under the settings, and once more when the settings may not be the cause of a failure.
 
         Args:
             settings: Settings to measure.
             is_final: Whether to measure longer, and never to race.
             window_limit_s: Longest window, in seconds.
+            later_s: Time for the finals that must follow, in seconds; a disturbed final is repeated beside them alone.
         """
         job = self._jobs.trial(settings, incumbent=self._incumbent(), is_final=is_final, window_limit_s=window_limit_s)
-        first = self._undisturbed(job, is_final=is_final)
+        first = self._undisturbed(job, is_final=is_final, later_s=later_s)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
         if not is_again or self._stop.level or not self._budget.left_to_trials_s:
             return first
@@ -175,14 +178,15 @@ class TrialLoop:
             and self._search.history.best is None
         ):
             self._start_afresh()
-        second = self._undisturbed(job, is_final=is_final)
+        second = self._undisturbed(job, is_final=is_final, later_s=later_s)
         return replace(second, notes=(*second.notes, note))
 
-    def _undisturbed(self, job: TrialJob, *, is_final: bool) -> TrialResult:
+    def _undisturbed(self, job: TrialJob, *, is_final: bool, later_s: float) -> TrialResult:
         """Runs the script on a quiet machine, and once more when others disturbed the run."""
         repeats = self._final_repeats if is_final else self._repeats
         return repeats.undisturbed(
-            lambda: self._run(job, is_final=is_final), lambda first: self._may_repeat(first, is_final=is_final)
+            lambda: self._run(job, is_final=is_final),
+            lambda first: self._may_repeat(first, is_final=is_final, later_s=later_s),
         )
 
     def compute_rate(self, settings: Settings, factor: int) -> float | None:
@@ -224,10 +228,11 @@ class TrialLoop:
         self._renew()
         self._progress.look(run)
 
-    def _may_repeat(self, result: TrialResult, *, is_final: bool) -> bool:
-        """Whether the time suffices for another run, beside the finals or the fewest rounds of two contenders."""
-        kept_s = 2 * LEAST_ROUNDS * result.wall_s if is_final else self._budget.reserve_s
-        return self._budget.left_s > kept_s + result.wall_s and not self._stop.level
+    def _may_repeat(self, result: TrialResult, *, is_final: bool, later_s: float) -> bool:
+        """Whether the time suffices for another run, beside the finals that must follow."""
+        budget = self._budget
+        spare_s = budget.left_to_finals_s - later_s if is_final else budget.left_s - budget.reserve_s
+        return spare_s > result.wall_s and not self._stop.level
 
     def _has_learned_its_end(self, result: TrialResult) -> bool:
         """Learns the script's end from a run; true when a second run can make use of this.

@@ -45,8 +45,10 @@ class Loop:
 
     trials: Trials
 
-    def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float = math.inf) -> TrialResult:
-        """Runs a trial; every one draws other build times."""
+    def measure(
+        self, settings: Settings, *, is_final: bool, window_limit_s: float = math.inf, later_s: float = 0.0
+    ) -> TrialResult:
+        """Runs a trial; every one draws other build times, and none is repeated."""
         job = self.trials.jobs.trial(settings, is_final=is_final, window_limit_s=window_limit_s)
         return self.trials.run(job, seed=time.time_ns() % (1 << 31))
 

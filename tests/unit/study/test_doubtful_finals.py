@@ -16,6 +16,7 @@ from autotune.model.surroundings import Surroundings
 from autotune.search.history import FinishedTrial
 from autotune.settings import OmpWaitPolicy, Settings
 from autotune.study.budget import NUM_ROUNDS, Budget
+from autotune.study.final_doubts import counted
 from autotune.study.finals import Finals, FinalsResult, steadiness_of
 from autotune.study.publish import status_of
 from autotune.study.stop import StopRequest
@@ -41,7 +42,9 @@ class Machine:
     num_runs: int = 0
     records: list[Any] = field(default_factory=list)
 
-    def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float) -> TrialResult:
+    def measure(
+        self, settings: Settings, *, is_final: bool, window_limit_s: float, later_s: float = 0.0
+    ) -> TrialResult:
         is_loaded = self.is_loaded(self.num_runs)
         self.num_runs += 1
         rate = (BESIDE_LOAD if is_loaded else self.quiet)[settings] * (1 + 0.002 * (self.num_runs % 3))
@@ -148,6 +151,32 @@ def test_where_only_one_contender_fits_the_time_the_one_above_suspicion_takes_th
     result = Machine(is_loaded=lambda run: True).run(3, 2, were_trials_loaded=True, total_s=70.0)
     assert {record.number for record in result.records} == {0, 2}
     assert result.winner.number == 2
+
+
+def test_a_single_disturbed_round_does_not_decide_against_a_gain() -> None:
+    for run in range(6):
+        machine = Machine(is_loaded=lambda number, run=run: number == run)
+        result = machine.run(2)
+        assert status(result) is Status.IMPROVED and result.comparison is not None, run
+        assert result.comparison.ratio == pytest.approx(840 / 700, rel=0.02)
+        assert result.beside_load == ""
+        assert result.told[0].endswith("cores busy. The quiet rounds decided.")
+
+
+def test_where_most_rounds_are_disturbed_all_of_them_count() -> None:
+    machine = Machine(is_loaded=lambda run: run >= 2)
+    result = machine.run(2)
+    assert "The quiet rounds decided" not in result.told[0]
+    assert len(counted(result.records)) == len(result.records)
+
+
+def test_settings_that_failed_in_a_disturbed_round_have_failed() -> None:
+    records = Machine().run(2).records
+    loaded = Surroundings(window_s=8.0, usable_cpus=2.0, foreign_cpus=1.0)
+    late = [replace(r, result=replace(r.result, surroundings=loaded)) if r.round == 2 else r for r in records]
+    assert {record.round for record in counted(late)} == {0, 1}
+    failed = [replace(r, result=replace(r.result, outcome=Outcome.OUT_OF_MEMORY)) if r.round == 2 else r for r in late]
+    assert counted(failed) == tuple(failed)
 
 
 def test_quiet_finals_say_nothing_of_load() -> None:

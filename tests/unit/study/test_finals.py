@@ -34,6 +34,7 @@ class Bench:
     now_s: float = 0.0
     records: list[FinalRecord] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
+    later_s: list[float] = field(default_factory=list)
     thrashing: tuple[int, ...] = ()
     """Trials whose finals thrash at the cap."""
     failing: tuple[tuple[int, int, Outcome], ...] = ()
@@ -54,10 +55,13 @@ class Bench:
 
     # The loop and the repository, as far as the finals know them.
 
-    def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float) -> TrialResult:
+    def measure(
+        self, settings: Settings, *, is_final: bool, window_limit_s: float, later_s: float = 0.0
+    ) -> TrialResult:
         assert is_final
         window_s = min(12.0, window_limit_s)
         self.limits.append(window_limit_s)
+        self.later_s.append(later_s)
         self.now_s += self.around_s + window_s
         if len(self.limits) == self.stops_after:
             self.stop.request()
@@ -351,3 +355,10 @@ def test_a_contender_that_is_likely_faster_but_not_proven_is_named() -> None:
 def test_a_contender_as_fast_as_the_script_is_not_named() -> None:
     assert Bench(100.0, factors={1: (0.7, 0.6, 0.72, 0.65)}).run(1, 0).told == ()
     assert Bench(100.0).run(1, 0).told == ()
+
+
+def test_a_disturbed_final_may_be_repeated_beside_the_fewest_rounds_that_must_follow() -> None:
+    seen = Bench(1000.0)
+    seen.run(1, 0)
+    run_s = seen.budget.least_final_s
+    assert [later_s / run_s for later_s in seen.later_s[:6]] == pytest.approx([3.0, 2.0, 1.0, 0.0, 1.0, 0.0], rel=0.1)

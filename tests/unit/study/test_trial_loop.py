@@ -494,12 +494,15 @@ def test_beside_a_neighbour_nobody_races_against_fewer_threads(bench):
     assert max(rate or 0.0 for rate in asked) == 100.0
 
 
-def test_a_disturbed_final_is_kept_where_a_repeat_would_cost_the_fewest_rounds(bench):
+def test_a_disturbed_final_is_repeated_while_the_finals_that_must_follow_keep_their_time(bench):
     one = bench(max_trials=1)
     loop = one.loop()
     result = replace(loop.measure(one.search.script_settings, is_final=True), wall_s=30.0)
     now = [0.0]
     one.budget = loop._budget = Budget(200.0, 0.0, lambda: now[0])
-    assert loop._may_repeat(result, is_final=True)
-    now[0] = 60.0
-    assert not loop._may_repeat(result, is_final=True)
+    assert loop._may_repeat(result, is_final=True, later_s=120.0)
+    now[0] = 70.0
+    assert not loop._may_repeat(result, is_final=True, later_s=120.0)
+    assert loop._may_repeat(result, is_final=True, later_s=90.0)
+    now[0] = 170.0  # the last run of the last round
+    assert loop._may_repeat(result, is_final=True, later_s=0.0)
