@@ -196,9 +196,10 @@ def _hints(kind: Any) -> Mapping[str, Any]:
     return typing.get_type_hints(kind)
 
 
-@functools.cache
 def _arguments(annotation: Any) -> tuple[Any, ...]:
-    return typing.get_args(annotation)
+    # No cache: `int | float` equals `float | int`, and the first option that fits wins.
+    arguments: tuple[Any, ...] = annotation.__args__
+    return arguments
 
 
 @functools.cache

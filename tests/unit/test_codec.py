@@ -42,6 +42,21 @@ FULL = Outer(
 )
 
 
+@dataclass(frozen=True)
+class WholeFirst:
+    value: int | float
+
+
+@dataclass(frozen=True)
+class FractionFirst:
+    value: float | int
+
+
+def test_the_first_kind_of_a_choice_that_fits_wins_whatever_was_read_before():
+    kinds = [type(from_plain(each, {"value": 1}).value) for each in (WholeFirst, FractionFirst, WholeFirst)]
+    assert kinds == [int, float, int]
+
+
 def test_objects_survive_json():
     assert from_plain(Outer, json.loads(json.dumps(to_plain(FULL)))) == FULL
 
