@@ -76,6 +76,8 @@ class Roots:
 
     def _wrap_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if torch_names.is_traced():
+                return original(module, *args, **kwargs)  # A picture of the graph, which ours is no part of.
             is_training = torch.is_grad_enabled()
             if self.on_any_call is not None and not self._is_inside:
                 self.on_any_call(is_training)
@@ -115,6 +117,8 @@ class Roots:
 
     def _outer(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         def outer(*args: Any, **kwargs: Any) -> Any:
+            if torch_names.is_traced():
+                return inner(*args, **kwargs)
             args, kwargs = self._prepared(args, kwargs)
             if self.around_again is not None and torch_names.is_in_backward():
                 with self.around_again():
@@ -124,7 +128,7 @@ class Roots:
         return outer
 
     def _hook(self, _: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        return self._prepared(args, kwargs)
+        return (args, kwargs) if torch_names.is_traced() else self._prepared(args, kwargs)
 
     def _prepared(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         if torch.is_grad_enabled():

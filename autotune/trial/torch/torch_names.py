@@ -296,6 +296,11 @@ def is_cuda_lost() -> bool:
     return bool(is_in_bad_fork()) if is_in_bad_fork is not None else False
 
 
+def is_traced() -> bool:
+    """Whether `torch.jit.trace` runs the model in this thread, as TensorBoard's `add_graph` does."""
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]
+
+
 def is_in_backward() -> bool:
     """Whether this thread runs a backward pass, where a checkpoint calls parts of the model again.
 

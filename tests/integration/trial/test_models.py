@@ -119,3 +119,26 @@ def test_a_task_with_a_to_of_its_own_trains_in_channels_last(ground: Ground) -> 
     run = ground.trial(path, facts, channels_last=True)
     assert run.outcome == "ok", run.verdict
     assert run.rank.observed["channels_last"] is True
+
+
+TRACED = """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 4, 3), torch.nn.Dropout2d(0.5), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(1)
+        )
+
+    def forward(self, x):
+        return self.layers(x)
+
+torch.jit.trace(Model(), torch.randn(1, 3, 8, 8))
+"""
+
+
+def test_a_model_whose_graph_is_traced_first_is_probed_and_measured(ground: Ground) -> None:
+    """TensorBoard's `add_graph` traces a model twice and compares the graphs; a public script of CIFAR-100 does so."""
+    path = ground.script(LOOP.format(model=TRACED, inputs=IMAGES, call="(model(x).mean(1) - y).square().mean()"))
+    facts = ground.probe(path)
+    run = ground.trial(path, facts, channels_last=True)
+    assert run.outcome == "ok", run.verdict
