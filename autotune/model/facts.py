@@ -172,6 +172,10 @@ class ScriptFacts:
     first_grad_norm: float | None
     intra_op_threads: int
     omp_wait_policy: str
+    keeps_freed_memory: bool | None = None
+    """Whether the C library keeps host memory that is freed; None for other libraries than GNU's."""
+    pages_per_step: float | None = None
+    """Pages of memory that the process asked the system for in an optimizer step after the first; None = unknown."""
     precision: str
     """Precision in force, as a value of settings.Precision."""
     claims: tuple[Group, ...]

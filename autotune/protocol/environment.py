@@ -50,9 +50,11 @@ HUB_OFFLINE = {"HF_HUB_OFFLINE": "1"}
 """For all runs after the probe; the probe may download."""
 NATIVE_CACHES = ("CUDA_CACHE_PATH", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR")
 """Places of caches that libraries write or load past Python, where no redirection of writes applies."""
-BY_CALL = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+THREADS_BY_CALL = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Numbers of threads, with an equivalent call in the library."""
+BY_CALL = (*THREADS_BY_CALL, "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
 """Variables with an equivalent call in the library. Trials that differ here can share a fork server, because
-`autotune.trial.start.forked_environment` makes the call."""
+`autotune.trial.start.forked_environment` makes the call for threads, and the setting itself for memory."""
 KERAS_VARIABLE = "KERAS_BACKEND"
 """Keras' own variable, read at the import of Keras."""
 FORKABLE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}

@@ -15,7 +15,15 @@ from autotune.model.gauges import Gauges
 from autotune.model.outcome import Outcome
 from autotune.model.result import ProbeResult, StartKind, TrialResult
 from autotune.protocol.codec import encode
-from autotune.protocol.environment import BY_CALL, FORKABLE, PRELUDE_ADDRESS, REDIRECT, SERVER_PIDS, TMPDIR
+from autotune.protocol.environment import (
+    BY_CALL,
+    FORKABLE,
+    PRELUDE_ADDRESS,
+    REDIRECT,
+    SERVER_PIDS,
+    THREADS_BY_CALL,
+    TMPDIR,
+)
 from autotune.protocol.forking import PreludeHello
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
@@ -101,7 +109,7 @@ class Preparation:
 
     def why_not(self, job: TrialJob) -> str:
         """Why a trial cannot be forked from the prelude; empty when the trial can be."""
-        if self._asks_for_threads and any(name in BY_CALL for name, _ in job.environment):
+        if self._asks_for_threads and any(name in THREADS_BY_CALL for name, _ in job.environment):
             return "its beginning asks for the number of threads, which these settings change"
         return (
             "" if job.command == self._command else "its settings are arguments, which the script reads before all else"

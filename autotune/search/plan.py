@@ -52,6 +52,9 @@ ONE_BY_ONE = sorted((setting for setting in SETTINGS if setting.cpu_turn), key=l
 ENGINE = "keras_backend"
 """The largest choice of a Keras script, before everything that depends on the engine."""
 
+MEMORY = "keep_freed_memory"
+"""A choice only where a step asks the system for much memory; then no other setting gains as much on a CPU."""
+
 IDLE_UTILIZATION = 0.75
 """Utilization of a fed device below which the host's launches take a good part of a step."""
 
@@ -106,6 +109,7 @@ def _on_accelerator(state: PlanState) -> None:
     try_shares_of_cores(state)
     if _is_loader_limited(state):
         feed(state)
+    state.try_others(MEMORY, "memory")
     _compile(state)
     grow_micro_batch(state)
     if _usual_compute_again(state):
@@ -136,6 +140,7 @@ def _feed_keras(state: PlanState) -> None:
 
 
 def _on_cpu(state: PlanState) -> None:
+    state.try_others(MEMORY, "memory")
     share_cores(state)
     grow_micro_batch(state)
     _precision(state)

@@ -98,6 +98,8 @@ class Settings:
     """Threads of an operation in the training process."""
     omp_wait_policy: OmpWaitPolicy = OmpWaitPolicy.DEFAULT
     """Behaviour of idle threads."""
+    keep_freed_memory: bool = False
+    """The C library keeps the host memory that a step frees."""
     keras_backend: KerasBackend = KerasBackend.NONE
     """Engine below Keras; `none` for a script of torch."""
     jit_compile: JitCompile = JitCompile.AUTO

@@ -44,6 +44,7 @@ NAMES = (
     "bucket_mb",
     "intra_op_threads",
     "omp_wait_policy",
+    "keep_freed_memory",
     "keras_backend",
     "jit_compile",
     "steps_per_execution",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import resource
 import threading
 import time
 from collections import Counter
@@ -85,6 +86,8 @@ class ScriptDetector:
         """Threads that set the number of threads; torch keeps the number per thread."""
         self._autocast_dtypes: set[str] = set()
         self._step_ends: list[float] = []
+        self._pages: list[int] = []
+        """Pages that the process had asked the system for by the end of every step."""
         self._backward_ends: list[float] = []
         self._backwards_at_steps: list[int] = []
         self._scheduler_steps: Counter[int] = Counter()
@@ -194,6 +197,7 @@ class ScriptDetector:
         self.batch_uses.stepped()
         self._backwards_at_steps.append(self._steps.num_backwards)
         self._step_ends.append(time.monotonic())
+        self._pages.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 
     def empty_loaders(self) -> tuple[str, ...]:
         """Places of construction of loaders that the script iterated without a batch."""
@@ -212,6 +216,7 @@ class ScriptDetector:
         argument_batch = self._input_size if loader is None and not self._foreign.library and has_batch else None
         device = self._device(parameters)
         in_force = settings_in_force(device, self._roots.modules, self._operands.precision, self._steps.stepping)
+        kept, pages = in_force.get("keep_freed_memory"), self._pages
         return ScriptFacts(
             device=device,
             world_size=world_size,
@@ -243,6 +248,8 @@ class ScriptDetector:
             first_grad_norm=self._grad_norm,
             intra_op_threads=int(in_force["intra_op_threads"]),
             omp_wait_policy=str(in_force["omp_wait_policy"]),
+            keeps_freed_memory=None if kept is None else bool(kept),
+            pages_per_step=(pages[-1] - pages[0]) / (len(pages) - 1) if len(pages) > 1 else None,
             precision=str(in_force.get("precision", Precision.FP32.value)),
             claims=tuple(sorted(self.claims)),
             knobs=tuple(sorted(self.knobs.items())),

@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 
-from autotune.protocol.environment import BY_CALL, REDIRECT, TMPDIR
+from autotune.protocol.environment import REDIRECT, THREADS_BY_CALL, TMPDIR
 from autotune.sandbox import redirect
 from autotune.trial.start import fork_hazards
 
@@ -43,7 +43,8 @@ def change_environment(changes: Mapping[str, str | None]) -> None:
             os.environ[name] = os.environ[name].replace(theirs, ours)
         if tempfile.tempdir == theirs:
             tempfile.tempdir = ours
-    num_threads = os.environ.get(BY_CALL[0], "") if BY_CALL[0] in changes else ""
+    name = THREADS_BY_CALL[0]
+    num_threads = os.environ.get(name, "") if name in changes else ""
     if num_threads.isdigit():
         limit_blas_threads(int(num_threads))
 

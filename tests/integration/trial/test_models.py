@@ -142,3 +142,15 @@ def test_a_model_whose_graph_is_traced_first_is_probed_and_measured(ground: Grou
     facts = ground.probe(path)
     run = ground.trial(path, facts, channels_last=True)
     assert run.outcome == "ok", run.verdict
+
+
+def test_a_step_that_asks_the_system_for_much_memory_is_seen_and_keeps_its_memory_in_a_trial(ground: Ground) -> None:
+    model = FUNCTIONAL.replace("return torch", "x = x + torch.zeros(8 << 20).sum()\n        return torch")
+    path = ground.script(LOOP.format(model=model, inputs=TOKENS, call=MEAN))
+    facts = ground.probe(path)
+    assert facts.keeps_freed_memory is False
+    assert facts.pages_per_step is not None and facts.pages_per_step > 8000
+    assert derive_space(facts, cpu_machine(), search_spec()).allowed["keep_freed_memory"] == (False, True)
+    run = ground.trial(path, facts, keep_freed_memory=True)
+    assert run.outcome == "ok", run.verdict
+    assert run.rank.observed["keep_freed_memory"] is True

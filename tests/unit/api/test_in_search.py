@@ -78,6 +78,7 @@ def test_a_trial_is_told_nothing_that_it_sees_for_itself(monkeypatch: pytest.Mon
         "channels_last": False,
         "compile": False,
         "omp_wait_policy": "default",
+        "keep_freed_memory": False,
         "precision": "bf16",
         "grad_accum_steps": 3,
     }

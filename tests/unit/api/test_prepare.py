@@ -74,6 +74,7 @@ def test_prepare_applies_threads_kernels_format_and_compilation(monkeypatch: pyt
         "compile": True,
         "compile_mode": "default",
         "omp_wait_policy": "passive",
+        "keep_freed_memory": False,
     }
 
 

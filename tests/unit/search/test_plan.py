@@ -70,6 +70,20 @@ def test_without_a_trial_the_baseline_is_next(space):
     assert settings_of(space) == own(space)
 
 
+def test_on_a_cpu_memory_that_steps_ask_for_again_and_again_is_kept_before_all_else():
+    space = processor(keep_freed_memory=(False, True), precision=("fp32", "bf16"))
+    assert settings_of(space, trial(0, own(space))) == own(space, keep_freed_memory=True)
+
+
+def test_on_an_accelerator_memory_is_kept_after_the_usual_gains():
+    space = accelerator(keep_freed_memory=(False, True), precision=("fp32", "bf16"))
+    trials = [trial(0, own(space))]
+    while not isinstance(found := next_of(space, *trials), PlanFinished):
+        trials.append(trial(len(trials), found.settings, 150.0 + 20.0 * found.settings.keep_freed_memory))
+    first = [each.settings.keep_freed_memory for each in trials].index(True)
+    assert trials[1].settings.precision == trials[first].settings.precision == "bf16" and first > 1
+
+
 def test_after_the_baseline_what_usually_helps_is_tried_at_once_with_the_workers_that_feed_it():
     space = accelerator(precision=("fp32", "bf16"), channels_last=(False, True), pin_memory=(False, True))
     # Loading takes as long as computing: at twice the compute-only rate two workers and a little are needed.

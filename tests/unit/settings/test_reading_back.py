@@ -40,7 +40,7 @@ def test_nothing_is_asked_of_cuda_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: pytest.fail("CUDA was asked"))
     of_compiler = {"activation_memory_budget"}  # seen once any test has loaded the compiler
     found = process_settings("cpu").keys() - of_compiler
-    assert found == {"intra_op_threads", "matmul_precision", "omp_wait_policy"}
+    assert found == {"intra_op_threads", "matmul_precision", "omp_wait_policy", "keep_freed_memory"}
 
 
 def test_a_later_look_takes_the_place_of_an_earlier_one_with_its_comment() -> None:
