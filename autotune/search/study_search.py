@@ -48,7 +48,7 @@ compilation may cost more than other trials gain."""
 LEAST_BEFORE_LAST = 8
 """Fewest trials before the last: a search with fewer spends its trials on gains."""
 
-TIME_SPENT = "The time is spent, but for the finals."
+TIME_SPENT = "The time left is too short for another trial and its finals."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
