@@ -10,7 +10,7 @@ from autotune.measure.bottleneck import diagnose as find_bottleneck
 from autotune.model.diagnosis import Diagnosis
 from autotune.model.facts import ScriptFacts, samples_unit
 from autotune.model.outcome import Outcome
-from autotune.model.result import Measurement, RankResult, TrialResult
+from autotune.model.result import Measurement, RankResult, TrialResult, last_lines
 from autotune.model.storage_traps import trap_text
 from autotune.model.surroundings import Surroundings
 from autotune.sandbox.mounts import mount_above
@@ -123,8 +123,8 @@ def _failure(result: TrialResult) -> Exception:
             "Raise --memory-cap, or start from a smaller batch.",
         )
     reason = result.reason or "it ended before its loop could be looked at."
-    printed = result.log_tail.strip()
-    hints = [f"The last lines that it printed:\n{printed[-2000:]}"] if printed else []
+    printed = last_lines(result.log_tail)
+    hints = [f"The last lines that it printed:\n{printed}"] if printed else []
     if not printed or not result.reason:
         hints.insert(0, "Give it more to do, as more epochs: looking takes some seconds after the measurement.")
     return EveryTrialFailedError(f"The script cannot be diagnosed: {reason}", "\n".join(hints))

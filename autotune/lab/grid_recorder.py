@@ -16,7 +16,7 @@ from autotune.lab.grid_file import GridFile
 from autotune.measure.window_stopping import WindowRule, block_size
 from autotune.model.events import Event, Notice, TrialFinished, TrialStarted
 from autotune.model.outcome import Outcome
-from autotune.model.result import TrialResult
+from autotune.model.result import TrialResult, last_lines
 from autotune.protocol.codec import from_plain, to_plain
 from autotune.runner.runner import Runner
 from autotune.settings import Settings
@@ -190,7 +190,7 @@ class Recorder:
         if is_baseline and result.outcome.is_failed:
             raise EveryTrialFailedError(
                 f"The script's own settings cannot be measured: {result.reason}",
-                f"It printed:\n{result.log_tail[-2000:]}",
+                f"It printed:\n{last_lines(result.log_tail)}",
             )
         self._num_faults = 0
         return result

@@ -309,3 +309,12 @@ class ProbeResult:
     log_tail: str = ""
     escaped: tuple[str, ...] = ()
     """User files written in spite of the protection."""
+
+
+def last_lines(printed: str, most_chars: int = 2000) -> str:
+    """The last whole lines of a script's output, of at most so many characters; the end of a longer single line."""
+    text = printed.strip()
+    if len(text) <= most_chars:
+        return text
+    partial, newline, rest = text[-most_chars:].partition("\n")
+    return rest if newline else partial

@@ -13,7 +13,7 @@ from autotune.errors import AutotuneError, EveryTrialFailedError, NoFeasibleSett
 from autotune.model.events import Notice, OnEvent, ProbeFinished, ProbeStarted
 from autotune.model.facts import ArgumentFacts, LossReduction, ScriptFacts, samples_unit
 from autotune.model.maps import all_maps, mapped_settings, target_of
-from autotune.model.result import ProbeResult
+from autotune.model.result import ProbeResult, last_lines
 from autotune.model.storage_traps import trap_text
 from autotune.protocol.job import TrialJob
 from autotune.runner.open_runner import RunnerFactory
@@ -292,8 +292,8 @@ def _what_to_do(result: ProbeResult, jobs: Jobs) -> str:
     """Advice for a script that did not train, with the end of the script's output."""
     command = shlex.join(mask_arguments(jobs.spec.command))
     advice = f"See that it trains, for at least one optimizer step, when it is started by itself: {command}"
-    printed = mask_text(result.log_tail.strip())
-    parts = [f"The last lines that it printed:\n{printed[-2000:]}"] if printed else []
+    printed = last_lines(mask_text(result.log_tail))
+    parts = [f"The last lines that it printed:\n{printed}"] if printed else []
     if result.escaped:
         parts.append(f"{changed_words(result.escaped)}.")
     return "\n".join([*parts, advice])
