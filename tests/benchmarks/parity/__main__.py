@@ -45,7 +45,10 @@ BESIDE: dict[str, dict[str, Any]] = {
     **{name: {"num_workers": 2} for name in INERT_WITHOUT_WORKERS},
 }
 """Settings without effect alone, with the settings that give effect."""
-ASKED = ("activation_checkpointing", "multiprocessing_context", "worker_threads", "expandable_segments")
+ASKED = (
+    *("activation_checkpointing", "multiprocessing_context", "worker_threads", "expandable_segments"),
+    "keep_freed_memory",
+)
 """Settings that a search tries only where of use, or if asked for."""
 BUILT = ("compile", "compile_mode", "activation_memory_budget")
 """Settings of compiled models, compared at all values."""
