@@ -106,7 +106,10 @@ def _refused(case: ScriptCase) -> str:
 def _refused_value(case: ScriptCase, form: Any) -> str:
     if form is OptimizerForm.FUSED and case.facts.own_grad_scaler:
         return "the script's GradScaler would leave skipped steps to the kernel, where nobody can count them"
-    return "" if form in case.facts.optimizer_forms else f"torch's {case.facts.optimizer} has no such form here"
+    if form in case.facts.optimizer_forms:
+        return ""
+    whose = "one of the script's optimizers" if case.facts.num_optimizers > 1 else f"torch's {case.facts.optimizer}"
+    return f"{whose} has no such form here"
 
 
 def _dropped(case: SearchCase) -> Iterator[tuple[Value, str]]:

@@ -13,6 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from autotune.trial.probe.saved_activations import memory_of
 from autotune.trial.step.steps import Steps
+from autotune.trial.torch import torch_names
 from autotune.trial.torch.batch_structure import tensors_of
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -41,22 +42,40 @@ class RootCalls:
         """Whether the script keeps outputs beyond a step, or hands outputs to the next step."""
 
     def attach(self, root: torch.nn.Module) -> None:
-        """Watches the calls of a root from now on, except a root compiled by torch.jit: torch refuses the hooks."""
+        """Watches the calls of a root from now on, except a root compiled by torch.jit: torch refuses the hooks.
+
+        The slot of the compiled call is no part of a saved module, and torch.jit reads hooks, but not the slot.
+        """
         if isinstance(root, torch.jit.ScriptModule):
             return
         weights = {memory_of(weight)[0] for weight in root.parameters()}
+        number = id(root)
 
-        def before(_: torch.nn.Module, args: Any, kwargs: Any) -> None:
-            if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-                self._called(id(root), tensors_of([args, kwargs]))
+        def is_watched() -> bool:
+            return torch.is_grad_enabled() and not torch.compiler.is_compiling() and not torch_names.is_traced()
 
-        def after(_: torch.nn.Module, args: Any, kwargs: Any, result: Any) -> None:
-            if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        def before(_: Any, args: Any, kwargs: Any) -> None:
+            if is_watched():
+                self._called(number, tensors_of([args, kwargs]))
+
+        def after(_: Any, args: Any, kwargs: Any, result: Any) -> None:
+            if is_watched():
                 known = weights | {memory_of(tensor)[0] for tensor in tensors_of([args, kwargs])}
                 self._returned(tensors_of(result), known)
 
-        root.register_forward_pre_hook(before, with_kwargs=True)
-        root.register_forward_hook(after, with_kwargs=True)
+        if not torch_names.HAS_CALL_SLOT:
+            root.register_forward_pre_hook(before, with_kwargs=True)
+            root.register_forward_hook(after, with_kwargs=True)
+            return
+        inner = torch_names.outer_call(root)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before(None, args, kwargs)
+            result = inner(*args, **kwargs)
+            after(None, args, kwargs, result)
+            return result
+
+        torch_names.set_outer_call(root, call)
 
     @property
     def inputs_vary(self) -> bool:

@@ -154,3 +154,20 @@ def test_a_step_that_asks_the_system_for_much_memory_is_seen_and_keeps_its_memor
     run = ground.trial(path, facts, keep_freed_memory=True)
     assert run.outcome == "ok", run.verdict
     assert run.rank.observed["keep_freed_memory"] is True
+
+
+SAVED = """
+class Model(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(8, 8)
+"""
+
+
+@pytest.mark.parametrize("use", ["torch.save([model, optimizer], 'whole.pt')", "torch.jit.script(model)"])
+def test_a_whole_module_is_saved_and_scripted_while_it_trains(ground: Ground, use: str) -> None:
+    """Tutorials save the module and not its state; a local function in a hook of ours could not be saved."""
+    loop = LOOP.replace("        optimizer.step()", f"        optimizer.step()\n        {use}")
+    path = ground.script(loop.format(model=SAVED, inputs=TOKENS, call=MEAN))
+    facts = ground.probe(path)
+    run = ground.trial(path, facts, precision=Precision.BF16)
+    assert run.outcome == "ok", run.verdict
