@@ -11,7 +11,7 @@ from autotune.measure.bottleneck import Bottleneck
 from autotune.model.facts import ScriptFacts
 from autotune.model.result import TrialResult
 from autotune.model.search_result import SearchResult
-from autotune.model.trial_records import FinalRecord, TrialRecord
+from autotune.model.trial_records import FinalRecord, TrialRecord, results_of_runs
 from autotune.settings import Settings
 
 
@@ -77,7 +77,7 @@ class StudyView:
     @property
     def results(self) -> tuple[TrialResult, ...]:
         """Results of all trials and of all runs of the finals."""
-        return (*(trial.result for trial in self.trials), *(final.result for final in self.finals))
+        return results_of_runs(self.trials, self.finals)
 
     @property
     def baseline(self) -> TrialRecord | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -80,3 +81,10 @@ class FinalRecord:
         check_aware("finished_at", self.finished_at)
         if self.round < 0 or self.number < 0:
             raise ValueError(f"a final's round and number are at least 0, not {self.round} and {self.number}")
+
+
+def results_of_runs(trials: Iterable[TrialRecord], finals: Iterable[FinalRecord]) -> tuple[TrialResult, ...]:
+    """Results of all runs of the script, each once: the first round of the finals may be the trials themselves."""
+    of_trials = {trial.number: trial.result for trial in trials}
+    of_finals = (final.result for final in finals if final.result != of_trials.get(final.number))
+    return (*of_trials.values(), *of_finals)

@@ -68,7 +68,7 @@ def notes_of(
     return (
         *_on_files(escaped),
         *_on_trackers(imports),
-        *_on_trials(status, history.best, trials, has_choice=has_choice),
+        *_on_trials(status, history, trials, has_choice=has_choice),
         *(finals.told if finals is not None else ()),
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records),
@@ -150,11 +150,10 @@ def _finals_of(winner: FinishedTrial | None, records: Sequence[FinalRecord]) -> 
     return [record.result for record in records if winner is not None and record.number == winner.number]
 
 
-def _on_trials(
-    status: Status, best: FinishedTrial | None, trials: Sequence[TrialRecord], *, has_choice: bool
-) -> Iterator[str]:
+def _on_trials(status: Status, history: History, trials: Sequence[TrialRecord], *, has_choice: bool) -> Iterator[str]:
+    best = history.best
     is_unconfirmed = status is Status.INTERRUPTED or (status is Status.TOO_SHORT and len(trials) > 1)
-    if is_unconfirmed and best is not None and best.samples_per_second:
+    if is_unconfirmed and best is not None and best != history.baseline and best.samples_per_second:
         rate = format_rate(best.samples_per_second)
         yield f"Best so far, not confirmed by finals: trial {best.number} at {rate} per second."
     if status is Status.NO_GAIN and not has_choice:

@@ -20,7 +20,7 @@ from autotune.model.memory_share import MemoryShare
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
 from autotune.model.search_result import Contender, SearchResult, Status, TrialCounts
-from autotune.model.trial_records import FinalRecord, TrialRecord
+from autotune.model.trial_records import FinalRecord, TrialRecord, results_of_runs
 from autotune.search.contributions import contributions
 from autotune.search.history import FinishedTrial, History
 from autotune.space.derive import derive_space
@@ -122,7 +122,7 @@ def make_result(
     comparison = finals.comparison if finals is not None else None
     assert study.facts is not None
     own, published = _contenders(baseline, winner, records, target, study.facts)
-    results = [*(trial.result for trial in trials), *(record.result for record in records)]
+    results = results_of_runs(trials, records)
     paths = {*study.facts.escaped, *(path for result in results for path in result.escaped)}
     escaped = sorted(paths, key=lambda path: (path.startswith("("), path))
     has_choice = bool(derive_space(study.facts, target.machine, study.spec).searched)

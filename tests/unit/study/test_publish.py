@@ -10,9 +10,9 @@ import pytest
 from autotune.lab.function_runner import Measured, evaluate
 from autotune.model.result import ParityGap
 from autotune.model.surroundings import Surroundings
-from autotune.model.trial_records import FinalRecord
+from autotune.model.trial_records import FinalRecord, results_of_runs
 from autotune.settings import Settings
-from autotune.study.publish import bottleneck_of
+from autotune.study.publish import MEASURING_PARTS, bottleneck_of
 from autotune.units import GIB
 from autotune.verdict.format_parity import NOT_CLAIMED
 from tests.unit.study.whole_search import by_workers, folder
@@ -92,3 +92,13 @@ def seen_at(utilisation):
     measured = Measured(samples_per_second=100.0, compute_samples_per_second=100.0)
     around = Surroundings(window_s=3.0, device_utilization=utilisation)
     return replace(evaluate(lambda _: measured, Settings(), 4 * GIB), surroundings=around)
+
+
+def test_a_trial_that_is_the_first_round_of_the_finals_is_one_run(folder):
+    result = folder.search(max_trials=1)
+    with folder.repository() as repository:
+        trials, finals = repository.trials("train"), repository.finals("train")
+    assert finals[0].result == trials[0].result
+    assert results_of_runs(trials, finals) == (trials[0].result, *(final.result for final in finals[1:]))
+    durations = [run.durations_s for run in results_of_runs(trials, finals)]
+    assert result.measuring_s == sum(parts.get(name, 0.0) for parts in durations for name in MEASURING_PARTS)
