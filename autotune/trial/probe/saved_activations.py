@@ -15,13 +15,22 @@ from autotune.trial.torch import torch_names
 
 
 class SavedActivations:
-    """Sees every tensor kept by the first call of each root; counts memory once, and leaves weights out."""
+    """Sees every tensor kept by the first call of each root; counts memory once, and leaves weights out.
+
+    A later look at a root takes the place of an earlier one.
+    """
 
     def __init__(self) -> None:
-        self.num_bytes = 0
         self.before_bytes: int | None = None
         """Memory of the caching allocator before the first call; None without CUDA."""
-        self._known: set[int] = set()
+        self._weights: set[int] = set()
+        self._kept: dict[int, dict[int, int]] = {}
+        """Bytes by address, by root."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory kept by the first calls of all roots together."""
+        return sum({place: size for kept in self._kept.values() for place, size in kept.items()}.values())
 
     def look(self, root: torch.nn.Module) -> AbstractContextManager[object]:
         """The context for the first call of a root; inert for compiled models, and for replicas in other threads."""
@@ -29,15 +38,16 @@ class SavedActivations:
             return nullcontext()
         if self.before_bytes is None and torch_names.is_cuda_on():
             self.before_bytes = torch.cuda.memory_allocated()
-        self._known |= {memory_of(weight)[0] for weight in root.parameters()}
-        return _every_saved_tensor(self._keep)
+        self._weights |= {memory_of(weight)[0] for weight in root.parameters()}
+        kept = self._kept[id(root)] = {}
 
-    def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        place, num_bytes = memory_of(tensor)
-        if place not in self._known:
-            self._known.add(place)
-            self.num_bytes += num_bytes
-        return tensor
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            place, num_bytes = memory_of(tensor)
+            if place not in self._weights:
+                kept[place] = num_bytes
+            return tensor
+
+        return _every_saved_tensor(keep)
 
 
 def memory_of(tensor: torch.Tensor) -> tuple[int, int]:

@@ -103,6 +103,7 @@ class ScriptDetector:
         self._roots.around_first += [self._operands.look, self._saved.look]
         self._roots.prepare.append(self._calls.attach)
         self._roots.on_first_inputs = self._note_inputs
+        self._roots.is_before_training = lambda: not self._steps.num_backwards
         self._loss_targets.install()
         self.batch_uses.install()
         wrap(torch, "set_num_threads", self._wrap_set_threads)
@@ -289,8 +290,9 @@ class ScriptDetector:
         )
 
     def _note_inputs(self, inputs: Any) -> None:
-        if self._input_size is None:
-            self._input_size = leading_size(inputs)
+        size = leading_size(inputs)
+        if self._input_size is None or size is not None:
+            self._input_size = size
 
     def _own_ddp(self) -> tuple[tuple[str, bool | int], ...]:
         """Arguments of the script's DistributedDataParallel; empty without this wrapper, or with several."""

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,6 +41,15 @@ LAYERS = (
 """Layers with outputs in the format of their products."""
 
 
+class _Reading:
+    """Products of one call of a root."""
+
+    def __init__(self) -> None:
+        self.trained, self.frozen = Counter[torch.dtype](), Counter[torch.dtype]()
+        """Multiplications by the format of their operands."""
+        self.num_flops = 0.0
+
+
 class OperandDetector:
     """Reads the number format of a model in the first call of each root.
 
@@ -56,10 +66,10 @@ class OperandDetector:
     def __init__(self, is_compiled: Callable[[], bool] = lambda: False, graph: Hashable = None) -> None:
         self._is_compiled = is_compiled
         self._graph = graph
-        self._trained, self._frozen = Counter[torch.dtype](), Counter[torch.dtype]()
-        """Multiplications by the format of their operands."""
-        self.num_flops = 0.0
-        """Floating point operations of the watched calls and of their backward passes, where torch has a formula."""
+        self._readings: dict[int, _Reading] = {}
+        """Readings of calls, by root."""
+        self._of_graph = Counter[torch.dtype]()
+        """Format of a layer within a compiled graph."""
         self.has_fused_attention = False
         """Whether a fused kernel of scaled_dot_product_attention was seen."""
         self._hook: Any = None
@@ -70,22 +80,32 @@ class OperandDetector:
             return nullcontext()
         # Replicas compute in separate threads, out of sight of a context in this thread.
         if torch_names.DISPATCH_MODE is not None and not self._is_compiled() and num_replicas(root) == 1:
-            return _every_product(self._note)
+            reading = self._readings[id(root)] = _Reading()  # A later look takes the place of an earlier one.
+            return _every_product(partial(self._note, reading))
         if self._graph is not None and _formats.get(self._graph):
-            self._trained = _formats[self._graph]
+            self._of_graph = _formats[self._graph]
         elif self._hook is None:
             self._look_at_a_layer(root)
         return nullcontext()
 
     def keep(self) -> None:
         """Keeps the reading for later detectors of the same graph."""
-        if self._graph is not None and self._trained:
-            _formats[self._graph] = self._trained
+        if self._graph is not None and self._of_graph:
+            _formats[self._graph] = self._of_graph
+
+    @property
+    def num_flops(self) -> float:
+        """Floating point operations of the watched calls and of their backward passes, where torch has a formula."""
+        return sum(reading.num_flops for reading in self._readings.values())
 
     @property
     def dtype(self) -> torch.dtype | None:
         """The format of most multiplications; None before the first product."""
-        most = (self._trained or self._frozen).most_common(1)
+        trained, frozen = Counter(self._of_graph), Counter[torch.dtype]()
+        for reading in self._readings.values():
+            trained += reading.trained
+            frozen += reading.frozen
+        most = (trained or frozen).most_common(1)
         return most[0][0] if most else None
 
     @property
@@ -99,12 +119,19 @@ class OperandDetector:
         is_tf32 = torch_names.is_cuda_on() and torch_names.allows_tf32()
         return Precision.TF32 if is_tf32 else Precision.FP32
 
-    def _note(self, operation: str, operands: list[torch.Tensor], num_multiplications: int, num_flops: int) -> None:
+    def _note(
+        self,
+        reading: _Reading,
+        operation: str,
+        operands: list[torch.Tensor],
+        num_multiplications: int,
+        num_flops: int,
+    ) -> None:
         # Backward computes as many operations again for each operand with a gradient: for the weight, for the input.
         factors = operands[:2] if "conv" in operation else operands[-2:]  # A bias comes last, or first.
-        self.num_flops += num_flops * (1 + sum(factor.requires_grad for factor in factors))
+        reading.num_flops += num_flops * (1 + sum(factor.requires_grad for factor in factors))
         self.has_fused_attention |= "_scaled_dot_product" in operation
-        counts = self._trained if any(operand.requires_grad for operand in operands) else self._frozen
+        counts = reading.trained if any(operand.requires_grad for operand in operands) else reading.frozen
         counts[operands[0].dtype] += num_multiplications
 
     def _look_at_a_layer(self, root: torch.nn.Module) -> None:
@@ -118,7 +145,7 @@ class OperandDetector:
         if isinstance(output, tuple) and output:
             output = output[0]  # a recurrent layer also returns a state, an attention also returns weights
         if torch.is_grad_enabled() and isinstance(output, torch.Tensor):
-            self._trained = Counter({output.dtype: 1})
+            self._of_graph = Counter({output.dtype: 1})
             if not torch.compiler.is_compiling():
                 # A hook within a graph stays: removing the hook there would break the graph and silently leave a root
                 # of torch's own classes uncompiled; removing it later would build the graph anew. A note is free.

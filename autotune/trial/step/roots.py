@@ -13,6 +13,9 @@ from torch.nn.parameter import is_lazy
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.patching import wrap
 
+MOST_LOOKS = 4
+"""Most calls of a root that count as the first: a script may call its model at length before it trains."""
+
 
 class Roots:
     """Finds root modules, prepares each root once, and runs an action before each call of a root.
@@ -37,9 +40,14 @@ class Roots:
         """Gives the context for a call of a root within a backward pass, where a checkpoint runs the root again."""
         self.on_first_inputs: Callable[[Any], None] | None = None
         """Called with all arguments of the first call of each root."""
+        self.is_before_training: Callable[[], bool] | None = None
+        """Whether the script has not trained yet. Until then a later call of a root counts as the first call too: a
+        script may look at the shape of an output before it trains on batches of another size."""
         self.stops_at_first = False
         """Ends the search at the first root when True: a compiler will trace the calls of the inner modules."""
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._num_looks: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
+        """Calls of each root that counted as the first."""
         self._is_inside = False
         self._restore: Callable[[], None] | None = None
         self._before: weakref.WeakKeyDictionary[torch.nn.Module, tuple[Any, Any]] = weakref.WeakKeyDictionary()
@@ -85,21 +93,29 @@ class Roots:
                 return original(module, *args, **kwargs)
             if torch_names.is_in_backward():
                 return original(module, *args, **kwargs)  # A checkpoint runs a part of a root again.
-            is_new = module not in self._modules
-            if is_new:
+            if module not in self._modules:
                 self._found(module)
-                if self.on_first_inputs is not None:
-                    self.on_first_inputs([*args, *kwargs.values()])
+            is_first = self._is_first(module)
+            if is_first and self.on_first_inputs is not None:
+                self.on_first_inputs([*args, *kwargs.values()])
             self._is_inside = True
             try:
                 with ExitStack() as stack:
-                    for around in self.around_first if is_new else ():
+                    for around in self.around_first if is_first else ():
                         stack.enter_context(around(module))
                     return original(module, *args, **kwargs)
             finally:
                 self._is_inside = False
 
         return call
+
+    def _is_first(self, module: torch.nn.Module) -> bool:
+        """Whether the call that begins counts as the first of a root."""
+        num = self._num_looks.get(module, 0)
+        if num and (num >= MOST_LOOKS or self.is_before_training is None or not self.is_before_training()):
+            return False
+        self._num_looks[module] = num + 1
+        return True
 
     def _found(self, module: torch.nn.Module) -> None:
         self._modules.add(module)

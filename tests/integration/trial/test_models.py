@@ -171,3 +171,13 @@ def test_a_whole_module_is_saved_and_scripted_while_it_trains(ground: Ground, us
     facts = ground.probe(path)
     run = ground.trial(path, facts, precision=Precision.BF16)
     assert run.outcome == "ok", run.verdict
+
+
+def test_a_call_before_the_training_does_not_stand_for_the_batches_that_train(ground: Ground) -> None:
+    """Tutorials print the shape of an output first: the memory and the operations of a step are those of a batch."""
+    path = ground.script(LOOP.format(model=SAVED, inputs=TOKENS, call=MEAN))
+    plain = ground.probe(path)
+    loop = LOOP.replace("optimizer =", "print(model(torch.randn(1, 4, 8)).shape)\noptimizer =")
+    facts = ground.probe(ground.script(loop.format(model=SAVED, inputs=TOKENS, call=MEAN)))
+    assert facts.saved_bytes == plain.saved_bytes and facts.call_flops == plain.call_flops
+    assert facts.saved_bytes is not None and facts.saved_bytes >= 8 * 4 * 8 * 4
