@@ -33,8 +33,11 @@ class SavedActivations:
         return sum({place: size for kept in self._kept.values() for place, size in kept.items()}.values())
 
     def look(self, root: torch.nn.Module) -> AbstractContextManager[object]:
-        """The context for the first call of a root; inert for compiled models, and for replicas in other threads."""
-        if torch.compiler.is_compiling() or num_replicas(root) > 1:
+        """The context for the first call of a root; inert where nothing may be watched.
+
+        These are compiled models, replicas in other threads, and calls within `torch.func.grad` and its kin.
+        """
+        if torch.compiler.is_compiling() or num_replicas(root) > 1 or not torch_names.takes_saved_tensor_hooks():
             return nullcontext()
         if self.before_bytes is None and torch_names.is_cuda_on():
             self.before_bytes = torch.cuda.memory_allocated()

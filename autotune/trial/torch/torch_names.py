@@ -301,6 +301,12 @@ def is_traced() -> bool:
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]
 
 
+def takes_saved_tensor_hooks() -> bool:
+    """Whether this thread may enter hooks of saved tensors; False within `torch.func.grad` and its kin."""
+    is_enabled = getattr(getattr(torch._C, "_autograd", None), "_saved_tensors_hooks_is_enabled", None)
+    return is_enabled is None or bool(is_enabled())
+
+
 def is_in_backward() -> bool:
     """Whether this thread runs a backward pass, where a checkpoint calls parts of the model again.
 

@@ -181,3 +181,20 @@ def test_a_call_before_the_training_does_not_stand_for_the_batches_that_train(gr
     facts = ground.probe(ground.script(loop.format(model=SAVED, inputs=TOKENS, call=MEAN)))
     assert facts.saved_bytes == plain.saved_bytes and facts.call_flops == plain.call_flops
     assert facts.saved_bytes is not None and facts.saved_bytes >= 8 * 4 * 8 * 4
+
+
+def test_a_model_called_within_a_gradient_of_torch_func_is_probed_and_measured(ground: Ground) -> None:
+    """Meta-learning and gradients of single samples call the model so; torch allows no hooks of saved tensors there."""
+    before = """
+def loss_of(weights, x):
+    return torch.func.functional_call(model, weights, (x,)).mean()
+
+optimizer ="""
+    loop = LOOP.replace("optimizer =", before, 1).replace(
+        "        optimizer.zero_grad()",
+        "        torch.func.grad(loss_of)(dict(model.named_parameters()), x)\n        optimizer.zero_grad()",
+    )
+    path = ground.script(loop.format(model=SAVED, inputs=TOKENS, call=MEAN))
+    facts = ground.probe(path)
+    run = ground.trial(path, facts, precision=Precision.BF16)
+    assert run.outcome == "ok", run.verdict
