@@ -263,7 +263,7 @@ def _failure(result: ProbeResult, jobs: Jobs) -> AutotuneError:
             "Give the search more --time, or let a step be shorter, with a smaller batch for instance.",
         )
     return EveryTrialFailedError(
-        f"The script did not train in its probe: {mask_text(result.reason)}", _what_to_do(result, jobs)
+        f"The script did not get through its probe: {mask_text(result.reason)}", _what_to_do(result, jobs)
     )
 
 
@@ -291,7 +291,7 @@ def _not_mapped(facts: ScriptFacts, maps: tuple[tuple[str, str], ...]) -> tuple[
 def _what_to_do(result: ProbeResult, jobs: Jobs) -> str:
     """Advice for a script that did not train, with the end of the script's output."""
     command = shlex.join(mask_arguments(jobs.spec.command))
-    advice = f"See that it trains, for at least one optimizer step, when it is started by itself: {command}"
+    advice = f"See that it trains for some optimizer steps when it is started by itself: {command}"
     printed = last_lines(mask_text(result.log_tail))
     parts = [f"The last lines that it printed:\n{printed}"] if printed else []
     if result.escaped:

@@ -16,10 +16,11 @@ class Repeats:
     Args:
         most: Most runs to throw away: a permanently disturbed machine must be measured as it is.
         of: The disturbances worth another run.
+        outcome: The outcome worth another run.
     """
 
-    def __init__(self, most: int, of: Callable[[Surroundings], Sequence[str]]) -> None:
-        self._num_left, self._of = most, of
+    def __init__(self, most: int, of: Callable[[Surroundings], Sequence[str]], outcome: Outcome = Outcome.OK) -> None:
+        self._num_left, self._of, self._outcome = most, of, outcome
 
     def undisturbed(self, run: Callable[[], TrialResult], may_repeat: Callable[[TrialResult], bool]) -> TrialResult:
         """The result of a run; after a disturbed run, the quieter of two runs.
@@ -30,7 +31,7 @@ class Repeats:
         """
         first = run()
         disturbed = tuple(self._of(first.surroundings)) if first.surroundings is not None else ()
-        if not disturbed or first.outcome is not Outcome.OK or not self._num_left or not may_repeat(first):
+        if not disturbed or first.outcome is not self._outcome or not self._num_left or not may_repeat(first):
             return first
         self._num_left -= 1
         second = run()

@@ -78,6 +78,7 @@ class TrialLoop:
         self._quiet, self._correct = quiet, correct
         self._progress = ProgressTeller(on_event)
         self._repeats = Repeats(MAX_REPEATS, lambda found: found.device_disturbances)
+        self._race_repeats = Repeats(MAX_REPEATS, lambda found: found.disturbances_by_others, Outcome.RACED_OUT)
         self._final_repeats = Repeats(MAX_FINAL_REPEATS, lambda found: found.disturbances_by_others)
         self._gain_ratio_per_minute: float | None = None
         """Expected gain of a minute when the latest trial began, as a share of the best rate; None when unknown."""
@@ -183,11 +184,17 @@ class TrialLoop:
 
     def _undisturbed(self, job: TrialJob, *, is_final: bool, later_s: float) -> TrialResult:
         """Runs the script on a quiet machine, and once more when others disturbed the run."""
-        repeats = self._final_repeats if is_final else self._repeats
-        return repeats.undisturbed(
-            lambda: self._run(job, is_final=is_final),
-            lambda first: self._may_repeat(first, is_final=is_final, later_s=later_s),
-        )
+
+        def run() -> TrialResult:
+            return self._run(job, is_final=is_final)
+
+        def may_repeat(first: TrialResult) -> bool:
+            return self._may_repeat(first, is_final=is_final, later_s=later_s)
+
+        if is_final:
+            return self._final_repeats.undisturbed(run, may_repeat)
+        # A trial that loses its race beside a neighbour may have lost by the neighbour alone.
+        return self._race_repeats.undisturbed(lambda: self._repeats.undisturbed(run, may_repeat), may_repeat)
 
     def compute_rate(self, settings: Settings, factor: int) -> float | None:
         """Compute-only samples per second with a batch `factor` times as large; None when no rate was measured."""

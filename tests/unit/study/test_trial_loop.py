@@ -472,6 +472,29 @@ def test_a_final_beside_a_neighbour_is_run_again_and_a_trial_is_not(bench):
     assert "Others kept 1.0 of 2 cores busy." in final.notes[-1]
 
 
+def test_a_trial_that_lost_its_race_beside_a_neighbour_is_run_again(bench):
+    """On a public script three trials in turn lost to a quiet baseline, each within a second of other programs."""
+    one = bench(max_trials=2)
+    loop, lost = one.loop(), []
+
+    class Neighbour(FunctionRunner):
+        def start(self, job):
+            run = super().start(job)
+            result = replace(run.result(), surroundings=Surroundings(window_s=1.0, usable_cpus=2.0, foreign_cpus=0.0))
+            if job.request.incumbent_samples_per_second and not lost:
+                lost.append(job.request.settings)
+                busy = replace(result.surroundings, foreign_cpus=1.0)
+                result = replace(result, outcome=Outcome.RACED_OUT, surroundings=busy)
+            run.result = lambda: result
+            return run
+
+    loop._runner = Neighbour(one.measure, FACTS)
+    loop.run()
+    trial = one.repository.trials("train")[1]
+    assert [trial.settings] == lost and trial.result.outcome is Outcome.OK
+    assert "A first run was thrown away: Others kept 1.0 of 2 cores busy." in trial.result.notes
+
+
 def test_beside_a_neighbour_nobody_races_against_fewer_threads(bench):
     """A rival that looks too slow beside the neighbour may be the answer on a quiet machine."""
     one = bench(max_trials=8)
