@@ -45,6 +45,9 @@ LEAST_GAIN = 0.5
 """Least gain that counts, as a share of the noise: among equal settings some always seem slightly faster, and would
 waste trials."""
 
+KEPT_WORTH = 0.9
+"""Share of the expected gain that must be left when a change of the next trial is taken back."""
+
 LEAST_PROBABILITY = 0.1
 """Least probability of staying under the cap for settings to be tried, however large the promised gain."""
 
@@ -91,8 +94,9 @@ class AfterPlan:
         if best is None:
             return None
         stage = SAMPLED_STAGE if best in suggested else NEIGHBOUR_STAGE
-        gain_ratio = prospects.worths([best], least_gain=0.0)[best]
-        return Candidate(settings=best, stage=stage, expected_gain_ratio=gain_ratio)
+        simpler = self._with_fewer_changes(best, history, prospects, prices, known)
+        gain_ratio = prospects.worths([simpler], least_gain=0.0)[simpler]
+        return Candidate(settings=simpler, stage=stage, expected_gain_ratio=gain_ratio)
 
     def _least_size(self, history: History) -> int:
         """The next allowed micro-batch below the smallest one tried, or that one.
@@ -116,7 +120,7 @@ class AfterPlan:
         def weigh(some: Iterable[Settings]) -> None:
             new = [one for one in dict.fromkeys(some) if one not in weighed and (one.batch_size or 1) >= least]
             weighed.update(new)
-            worths.update(prospects.worths(new, least_gain=LEAST_GAIN * self._limits.noise_ratio))
+            worths.update(prospects.worths(new))
 
         weigh([*suggested, *self._memory_changes(centres[0])])
         # After lucky trials of other settings, the neighbours of the script's own settings may still be the best.
@@ -127,6 +131,27 @@ class AfterPlan:
         for _ in range(NUM_LEAPS if worths else 0):
             weigh(self._sampler.neighbours(max(worths, key=lambda one: worths[one])))
         return worths
+
+    def _with_fewer_changes(
+        self, settings: Settings, history: History, prospects: _Prospects, prices: Prices, known: set[Settings]
+    ) -> Settings:
+        """These settings without the changes of the fastest trial from which hardly anything is expected.
+
+        Every untried change has a small expectation, so that sampled settings with a dozen changes promise more than
+        the one change that matters, and say less when they fail.
+        """
+        centre = self._space.params(forecast(history).fastest(history.feasible)[0].settings)
+        worth = prospects.worth(settings)
+        for name in self._space.searched if worth > 0 else ():
+            params = self._space.params(settings)
+            simpler = self._space.settings({**params, name: centre[name]})
+            if params[name] == centre[name] or simpler in known or self._space.why_not(simpler) is not None:
+                continue
+            simpler_worth = prospects.worth(simpler)
+            is_dearer = _order(simpler, simpler_worth, prices) < _order(settings, KEPT_WORTH * worth, prices)
+            if simpler_worth >= KEPT_WORTH * worth and not is_dearer:
+                settings = simpler
+        return settings
 
     def _nearest_to_best(
         self, suggested: list[Settings], history: History, memory: MemoryModel, known: set[Settings]
@@ -203,17 +228,19 @@ class _Prospects:
         self._memory = memory
         self._rates, self._peaks = forecast(history), PeakForecast(history, space, limits.cap_bytes)
         self._bounds = Bounds(history, device_is_cpu=space.device_is_cpu)
+        self._least_gain = LEAST_GAIN * limits.noise_ratio
         self._least_rate = (history.feasible[0].samples_per_second or 0.0) * (1 + limits.noise_ratio)
         num_failed = sum(trial.outcome.is_infeasible for trial in history.trials)
         self._cost = COST_OF_FAILURES * (num_failed + 1) / max(LEAST_TRIALS, len(history) + 1)
 
-    def worths(self, some: Sequence[Settings], *, least_gain: float) -> dict[Settings, float]:
+    def worths(self, some: Sequence[Settings], *, least_gain: float | None = None) -> dict[Settings, float]:
         """Expected gains of settings under the cap, less the risk of not fitting.
 
         Args:
             some: Settings not tried yet.
-            least_gain: Share of the best rate from which a gain counts.
+            least_gain: Share of the best rate from which a gain counts; None = half of the noise.
         """
+        least_gain = self._least_gain if least_gain is None else least_gain
         fits = {one: self._peaks.fit_probability(one) for one in some if self._memory.smaller_failure(one) is None}
         likely = [one for one, probability in fits.items() if probability >= LEAST_PROBABILITY]
         gains = zip(likely, self._rates.gains(likely, least_gain), strict=True)
@@ -221,6 +248,10 @@ class _Prospects:
             one: fits[one] * (0.0 if self._is_limited(one) else gain) - (1 - fits[one]) * self._cost
             for one, gain in gains
         }
+
+    def worth(self, settings: Settings) -> float:
+        """Expected gain of one trial, less the risk of not fitting; 0 for settings that hardly fit."""
+        return self.worths([settings]).get(settings, 0.0)
 
     def _is_limited(self, settings: Settings) -> bool:
         """True when the loader of these settings is known to be too slow for any gain."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.search.batch_stages import grow_micro_batch, shrink_micro_batch, shrink_to_fit
+from autotune.search.bounds import LOADER_BOUND_WAIT
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan_state import HALF, Candidate, NeedsTrial, PlanLimits, PlanState
 from autotune.search.worker_stages import (
@@ -19,7 +20,7 @@ from autotune.search.worker_stages import (
     waits_for_data,
     workers_for_usual_gains,
 )
-from autotune.settings import SETTINGS, CompileMode, Settings, Value
+from autotune.settings import SETTINGS, CompileMode, Precision, Settings, Value
 from autotune.settings.setting import Effect, Group
 from autotune.space.search_space import KNOB_PREFIX, SearchSpace
 
@@ -106,6 +107,10 @@ def plan(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate 
 def _on_accelerator(state: PlanState) -> None:
     """Tries the usual gains and grows the micro-batch; `after_plan` forecasts the rest from these trials."""
     _usual_gains(state)
+    if _launches_bind(state):
+        # Autocast adds launches, and tf32 none. Workers come later: an idle device that is fed gains little from them.
+        state.consider({"precision": Precision.TF32.value}, "precision")
+        _compile(state)
     try_shares_of_cores(state)
     if _is_loader_limited(state):
         feed(state)
@@ -187,26 +192,37 @@ def _compile(state: PlanState) -> None:
 
 def _compile_mode(state: PlanState) -> Value:
     """The first mode to try: CUDA graphs for an idle device, else the quickest build that this model allows."""
-    utilization = _utilization_beside(_usual_compute(state), state)
-    is_idle = utilization is not None and utilization < IDLE_UTILIZATION
-    preferred = (CompileMode.REDUCE_OVERHEAD, CompileMode.REGIONAL) if is_idle else (CompileMode.REGIONAL,)
+    preferred = (CompileMode.REDUCE_OVERHEAD, CompileMode.REGIONAL) if _is_idle(state) else (CompileMode.REGIONAL,)
     return next((mode for mode in preferred if mode in state.choices("compile_mode")), CompileMode.DEFAULT)
 
 
-def _utilization_beside(compute: dict[str, Value], state: PlanState) -> float | None:
-    """Utilization of the device in the latest trial with these changes, else in the baseline; None = unknown.
+def _launches_bind(state: PlanState) -> bool:
+    """True when the device idles although the loader keeps up: a step waits for the host's launches."""
+    trial = _beside(_usual_compute(state), state)
+    is_fed = trial is not None and (trial.data_wait_fraction or 0.0) < LOADER_BOUND_WAIT
+    return is_fed and _is_idle(state)
+
+
+def _is_idle(state: PlanState) -> bool:
+    """True when the device idles for a good part of the time beside the usual compute gains."""
+    trial = _beside(_usual_compute(state), state)
+    utilization = trial.device_utilization if trial is not None else None
+    return utilization is not None and utilization < IDLE_UTILIZATION
+
+
+def _beside(compute: dict[str, Value], state: PlanState) -> FinishedTrial | None:
+    """The latest trial with these changes and a known utilization, else the baseline.
 
     Half precision makes kernels shorter, and more workers feed a device that waited for data.
     """
     wanted = state.changed(compute)  # Canonical, as all trials: one of the changes may make another inert.
     alike = [
-        trial.device_utilization
+        trial
         for trial in state.visited.sound
         if trial.device_utilization is not None
         and not trial.settings.differences(wanted).keys() & (compute.keys() - SLOW_STARTS)
     ]
-    baseline = state.visited.baseline
-    return alike[-1] if alike else baseline.device_utilization if baseline is not None else None
+    return alike[-1] if alike else state.visited.baseline
 
 
 def _usual_compute_again(state: PlanState) -> bool:

@@ -35,6 +35,7 @@ from autotune.search.simpler import simplest, without_useless_changes
 from autotune.search.study_trials import SETTINGS_ATTR, StudySnapshot, StudyTrials
 from autotune.search.worker_stages import USUAL_STAGE
 from autotune.settings import Settings
+from autotune.settings.compile_mode import GRAPHS
 from autotune.space.search_space import SearchSpace
 
 NUM_LAST = 4
@@ -43,7 +44,8 @@ back changes without a gain."""
 
 LEAST_COMPILED_TRIALS = 2
 """Least time left for a compiled trial of the plan, in such trials. Where every trial and every final starts anew, a
-compilation may cost more than other trials gain."""
+compilation may cost more than other trials gain. One suffices for CUDA graphs, which the plan tries on an idle device
+alone: there nothing else gains as much."""
 
 LEAST_BEFORE_LAST = 8
 """Fewest trials before the last: a search with fewer spends its trials on gains."""
@@ -361,7 +363,8 @@ class Search:
 
 def _is_affordable(planned: Candidate, prices: Prices) -> bool:
     """True when the time left suffices for a step of the plan."""
-    num_trials = LEAST_COMPILED_TRIALS if planned.stage == COMPILE_STAGE else 1
+    is_doubtful = planned.stage == COMPILE_STAGE and planned.settings.compile_mode not in GRAPHS
+    num_trials = LEAST_COMPILED_TRIALS if is_doubtful else 1
     return prices.num_affordable(planned.settings) >= num_trials
 
 

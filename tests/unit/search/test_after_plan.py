@@ -89,6 +89,17 @@ def test_where_many_settings_are_alike_the_next_trial_is_a_change_that_may_gain_
     assert outlook(space, *trials, smaller, too_large).settings.compile
 
 
+def test_a_trial_changes_nothing_of_which_little_is_expected():
+    """A dozen untried switches promise a little each; tried together with what matters they say nothing of it."""
+    switches = ("pin_memory", "non_blocking", "cudnn_benchmark", "channels_last", "persistent_workers", "in_order")
+    allowed = {**dict.fromkeys((*switches, "compile"), (False, True)), "prefetch_factor": (1, 2, 4, 8)}
+    own = replace(OWN, in_order=False)
+    fastest = replace(own, channels_last=True, num_workers=8)
+    space = make_space(own, {**allowed, "num_workers": (2, 4, 8)}, device_is_cpu=False)
+    trials = [trial(0, own, 100.0, compute=110.0, wait=0.1), trial(1, fastest, 120.0, compute=130.0, wait=0.02)]
+    assert outlook(space, *trials).settings == replace(fastest, compile=True)
+
+
 ROOMY = {"batch_size": (8, 16, 32), "cudnn_benchmark": (False, True)}
 SIZES = [(8, False, 2.3), (8, True, 2.41), (16, True, 4.33)]
 """Micro-batches with and without workspaces and their peaks; 32 need 8.2 or 7.8 GiB of 8 GiB."""

@@ -160,6 +160,33 @@ def test_an_idle_device_gets_compiled_regions_where_the_model_allows_no_graphs()
     assert settings_of(space, baseline, trial(1, settings_of(space, baseline), 110.0)).compile_mode == "regional"
 
 
+def test_where_launches_bind_formats_and_graphs_come_before_more_workers():
+    """The loader keeps up with a device that idles: more workers gain 5 % at most, and fewer launches far more."""
+    formats, modes = ("fp32", "tf32", "bf16"), ("default", "regional", "reduce-overhead")
+    space = accelerator(num_workers=2, precision=formats, compile=(False, True), compile_mode=modes)
+    baseline = replace(trial(0, own(space), 100.0, compute=112.0, wait=0.1), device_utilization=0.25)
+    usual = replace(trial(1, settings_of(space, baseline), 120.0, compute=135.0, wait=0.1), device_utilization=0.2)
+    third = settings_of(space, baseline, usual)
+    assert third == replace(usual.settings, precision=Precision.TF32)
+    for rate in (110.0, 130.0):
+        tried = [baseline, usual, replace(trial(2, third, rate, compute=rate * 1.1, wait=0.1), device_utilization=0.3)]
+        compiled = settings_of(space, *tried)
+        changes = {"compile": True, "compile_mode": "reduce-overhead", "precision": Precision.BF16}
+        assert compiled == replace(usual.settings, **changes)
+        tried.append(trial(3, compiled, 300.0, compute=500.0, wait=0.4))
+        assert settings_of(space, *tried).num_workers > compiled.num_workers
+
+
+def test_a_device_that_idles_for_want_of_data_gets_workers_first():
+    space = accelerator(num_workers=2, precision=("fp32", "tf32", "bf16"), compile=(False, True))
+    baseline = replace(trial(0, own(space), 50.0, compute=100.0, wait=0.5), device_utilization=0.25)
+    usual = settings_of(space, baseline)
+    following = settings_of(
+        space, baseline, replace(trial(1, usual, 60.0, compute=150.0, wait=0.6), device_utilization=0.2)
+    )
+    assert following == replace(usual, num_workers=following.num_workers) != usual
+
+
 def test_a_script_that_compiles_by_itself_gets_no_trial_for_it():
     """Its usual gains were slower; the same gains without their part of the loader are nothing that compiles."""
     script_settings = Settings(batch_size=64, compile=True)

@@ -9,6 +9,7 @@ import optuna
 import pytest
 
 from autotune.model.outcome import Outcome
+from autotune.model.surroundings import Surroundings
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan import COMPILE_STAGE
 from autotune.search.plan_state import Candidate, PlanLimits
@@ -60,14 +61,16 @@ def test_settings_without_time_for_a_trial_are_not_tried() -> None:
 def test_a_dear_trial_comes_after_cheap_trials_of_the_same_expected_gain() -> None:
     def first_compiled(time: Prices) -> int:
         proposals = searched(time, spend_all=True)[1]
-        return next(index for index, proposal in enumerate(proposals) if proposal.settings.compile)
+        return next((index for index, one in enumerate(proposals) if one.settings.compile), len(proposals))
 
     dear, cheap = (prices(compiled_s=compiled_s, left_s=300.0) for compiled_s in (200.0, 5.0))
     assert first_compiled(dear) > first_compiled(cheap)
 
 
-def planned(left_s: float, space: SearchSpace = ON_GPU, num: int = 8) -> list[Proposal]:
-    """Proposals of a search on a GPU that idles, for which a compiled trial takes 40 s."""
+def planned(
+    left_s: float, space: SearchSpace = ON_GPU, num: int = 8, utilization: float | None = None
+) -> list[Proposal]:
+    """Proposals of a search on a GPU that is fed, for which a compiled trial takes 40 s."""
     search = Search(None, "study", space, LIMITS, seed=0, max_trials=num, spend_all=True)
     found = []
     while isinstance(proposal := search.ask(prices=prices(compiled_s=40.0, left_s=left_s)), Proposal):
@@ -75,6 +78,8 @@ def planned(left_s: float, space: SearchSpace = ON_GPU, num: int = 8) -> list[Pr
         fed = result(Outcome.OK, rate=rate, compute=rate)
         assert fed.measurement is not None
         fed = replace(fed, measurement=replace(fed.measurement, data_wait_fraction=0.0))
+        if utilization is not None:
+            fed = replace(fed, surroundings=Surroundings(window_s=1.0, device_utilization=utilization))
         search.tell(proposal.number, fed)
         found.append(proposal)
     return found
@@ -82,6 +87,12 @@ def planned(left_s: float, space: SearchSpace = ON_GPU, num: int = 8) -> list[Pr
 
 def test_the_plan_compiles_only_where_time_for_two_such_trials_is_left() -> None:
     enough, short = ({proposal.stage for proposal in planned(left_s)} for left_s in (80.0, 79.0))
+    assert COMPILE_STAGE in enough and COMPILE_STAGE not in short
+
+
+def test_on_an_idle_device_time_for_one_trial_with_cuda_graphs_suffices() -> None:
+    """Launches bind, and nothing else may gain as much."""
+    enough, short = ({proposal.stage for proposal in planned(left_s, utilization=0.25)} for left_s in (40.0, 39.0))
     assert COMPILE_STAGE in enough and COMPILE_STAGE not in short
 
 
