@@ -10,7 +10,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.gauges import Gauges
@@ -311,8 +311,11 @@ def _unchanging(job: TrialJob) -> TrialJob:
         job,
         request=_NO_REQUEST,
         environment=tuple(pair for pair in job.environment if pair[0] not in by_call),
-        ends_by=None,
+        **_LIMITS,
     )
 
+
+_LIMITS: dict[str, Any] = {"start_limit_s": 1.0, "total_limit_s": 1.0, "ends_by": None}
+"""Kept by the tuner for each measurement: a compiled model gets a longer start, in a running process too."""
 
 _NO_REQUEST = MeasurementRequest(settings=Settings(), window=WindowRule(half_width_ratio=0.5, max_window_s=1.0))

@@ -116,6 +116,7 @@ def run(runner: LiveRunner, asked: TrialJob) -> TrialResult:
     [
         (replace(OWN, num_workers=4, precision=Precision.BF16, intra_op_threads=3), {}, ""),
         (OWN, {"environment": (("OMP_NUM_THREADS", "3"),), "ends_by": 7.0}, ""),
+        (replace(OWN, compile=True), {"start_limit_s": 227.0, "total_limit_s": 289.0}, ""),
         (replace(OWN, omp_wait_policy=OmpWaitPolicy.PASSIVE), {}, "omp_wait_policy: the OpenMP runtime reads it"),
         (replace(OWN, expandable_segments=True), {}, "expandable_segments: the allocator reads it"),
         (replace(OWN, num_workers=4), {"mapped": ("num_workers",)}, "num_workers: the script reads its arguments"),
