@@ -21,6 +21,7 @@ from autotune.search.worker_stages import (
     workers_for_usual_gains,
 )
 from autotune.settings import SETTINGS, CompileMode, Precision, Settings, Value
+from autotune.settings.compile_mode import GRAPHS
 from autotune.settings.setting import Effect, Group
 from autotune.space.search_space import KNOB_PREFIX, SearchSpace
 
@@ -181,19 +182,24 @@ def _compile(state: PlanState) -> None:
 
     The usual gains may be slower alone: autocast adds launches, and a compiled model has few.
     """
-    if not state.limits.compiles_early:
+    mode = _compile_mode(state)
+    if mode is None:
         return
-    changes = {**_usual_compute(state), "compile": True, "compile_mode": _compile_mode(state)}
+    changes = {**_usual_compute(state), "compile": True, "compile_mode": mode.value}
     settings = state.changed(changes)
     compiles_otherwise = bool({"compile", "compile_mode"} & settings.differences(state.best).keys())
     if compiles_otherwise and settings.compile and state.is_open(settings) and not state.is_pointless(settings):
         state.measured(settings, COMPILE_STAGE)
 
 
-def _compile_mode(state: PlanState) -> Value:
-    """The first mode to try: CUDA graphs for an idle device, else the quickest build that this model allows."""
-    preferred = (CompileMode.REDUCE_OVERHEAD, CompileMode.REGIONAL) if _is_idle(state) else (CompileMode.REGIONAL,)
-    return next((mode for mode in preferred if mode in state.choices("compile_mode")), CompileMode.DEFAULT)
+def _compile_mode(state: PlanState) -> CompileMode | None:
+    """The first mode to try: CUDA graphs for an idle device, else the quickest build that this model allows.
+
+    None when there is no time for any that is allowed.
+    """
+    allowed = {*state.choices("compile_mode"), CompileMode.DEFAULT}
+    possible = [mode for mode in state.limits.early_builds if mode in allowed]
+    return next((mode for mode in possible if mode not in GRAPHS or _is_idle(state)), None)
 
 
 def _launches_bind(state: PlanState) -> bool:

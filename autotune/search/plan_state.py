@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.search.bounds import Bounds
 from autotune.search.history import FinishedTrial, History
-from autotune.settings import Precision, Settings, Value
+from autotune.settings import CompileMode, Precision, Settings, Value
 from autotune.space.search_space import SearchSpace
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ independently."""
 TRAINED_BYTES = 8
 """Weight and gradient of a parameter in fp32, whatever the micro-batch; the optimizer's state comes on top."""
 
+EARLY_BUILDS = (CompileMode.REDUCE_OVERHEAD, CompileMode.REGIONAL, CompileMode.DEFAULT)
+"""Modes for the plan's compiled model."""
+
 HALF = (Precision.BF16.value, Precision.FP16.value)
 """Formats of half the width."""
 
@@ -45,8 +48,8 @@ class PlanLimits:
     """Least part of every peak that does not grow with the micro-batch: weights, gradients, optimizer state."""
     noise_ratio: float = 0.02
     """Relative noise of rates; a smaller difference is noise."""
-    compiles_early: bool = True
-    """Whether the plan tries a compiled model; without time for the build, the other steps go on."""
+    early_builds: tuple[CompileMode, ...] = EARLY_BUILDS
+    """Modes in which the plan may try a compiled model; without time for a build, the other steps go on."""
 
     def __post_init__(self) -> None:
         """Raises `ValueError` for impossible limits."""

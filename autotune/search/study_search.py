@@ -34,7 +34,7 @@ from autotune.search.search_stopping import (
 from autotune.search.simpler import simplest, without_useless_changes
 from autotune.search.study_trials import SETTINGS_ATTR, StudySnapshot, StudyTrials
 from autotune.search.worker_stages import USUAL_STAGE
-from autotune.settings import Settings
+from autotune.settings import CompileMode, Settings
 from autotune.settings.compile_mode import GRAPHS
 from autotune.space.search_space import SearchSpace
 
@@ -324,8 +324,13 @@ class Search:
         if last is not None:
             return last
         planned = self._planned(snapshot)
-        if isinstance(planned, Candidate) and planned.stage == COMPILE_STAGE and not _is_affordable(planned, prices):
-            planned = plan(self._with_running(snapshot), self._space, replace(self._limits, compiles_early=False))
+        for modes in ((CompileMode.REGIONAL,), ()):
+            if (
+                isinstance(planned, Candidate)
+                and planned.stage == COMPILE_STAGE
+                and not _is_affordable(planned, prices)
+            ):
+                planned = plan(self._with_running(snapshot), self._space, replace(self._limits, early_builds=modes))
         if isinstance(planned, Candidate):
             # The second trial may pass the time, because one trial compares nothing; but not by a compilation.
             builds = planned.settings.compile and not self._script_settings.compile

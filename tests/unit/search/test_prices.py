@@ -19,6 +19,7 @@ from autotune.search.simpler import SIMPLER_STAGE, simplest, without_useless_cha
 from autotune.search.study_search import Proposal, Search, SearchExhausted
 from autotune.search.worker_stages import USUAL_STAGE
 from autotune.settings import Settings
+from autotune.settings.compile_mode import BUILD_S, build_of
 from autotune.space.derive import derive_space
 from autotune.space.search_space import SearchSpace
 from autotune.units import GIB
@@ -68,12 +69,17 @@ def test_a_dear_trial_comes_after_cheap_trials_of_the_same_expected_gain() -> No
 
 
 def planned(
-    left_s: float, space: SearchSpace = ON_GPU, num: int = 8, utilization: float | None = None
+    left_s: float,
+    space: SearchSpace = ON_GPU,
+    num: int = 8,
+    utilization: float | None = None,
+    time: Prices | None = None,
 ) -> list[Proposal]:
     """Proposals of a search on a GPU that is fed, for which a compiled trial takes 40 s."""
     search = Search(None, "study", space, LIMITS, seed=0, max_trials=num, spend_all=True)
+    time = time or prices(compiled_s=40.0, left_s=left_s)
     found = []
-    while isinstance(proposal := search.ask(prices=prices(compiled_s=40.0, left_s=left_s)), Proposal):
+    while isinstance(proposal := search.ask(prices=time), Proposal):
         rate = on_gpu(proposal.settings)
         fed = result(Outcome.OK, rate=rate, compute=rate)
         assert fed.measurement is not None
@@ -94,6 +100,17 @@ def test_on_an_idle_device_time_for_one_trial_with_cuda_graphs_suffices() -> Non
     """Launches bind, and nothing else may gain as much."""
     enough, short = ({proposal.stage for proposal in planned(left_s, utilization=0.25)} for left_s in (40.0, 39.0))
     assert COMPILE_STAGE in enough and COMPILE_STAGE not in short
+
+
+def test_without_the_time_for_cuda_graphs_the_plan_compiles_the_blocks_that_repeat() -> None:
+    space = derive_space(script_facts(num_repeated_blocks=6), gpu_machine(), search_spec())
+    time = Prices(
+        trial_s=lambda settings: 5.0 + (BUILD_S[build_of(settings)] if settings.compile else 0.0),
+        spare_s=lambda settings: 30.0,
+    )
+    found = planned(30.0, space, utilization=0.25, time=time)
+    compiled = [one.settings.compile_mode for one in found if one.stage == COMPILE_STAGE]
+    assert compiled == ["regional"]
 
 
 def test_the_plan_goes_on_without_the_time_to_compile() -> None:
