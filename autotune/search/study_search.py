@@ -301,6 +301,15 @@ class Search:
             return step
         return self._finished_plan
 
+    def _planned_in_time(self, snapshot: StudySnapshot, prices: Prices) -> Candidate | PlanFinished:
+        """The plan's next step; without time for a compiled model, the quickest build, or the step after it."""
+        planned = self._planned(snapshot)
+        for modes in ((CompileMode.REGIONAL,), ()):
+            if isinstance(planned, PlanFinished) or planned.stage != COMPILE_STAGE or _is_affordable(planned, prices):
+                break
+            planned = plan(self._with_running(snapshot), self._space, replace(self._limits, early_builds=modes))
+        return planned
+
     def _next(self, snapshot: StudySnapshot, prices: Prices) -> Candidate | SearchExhausted:
         """The next candidate after these trials, or the reason to stop."""
         history = self._history(snapshot)
@@ -323,14 +332,7 @@ class Search:
         last = self._last(snapshot, prices) if is_last else None
         if last is not None:
             return last
-        planned = self._planned(snapshot)
-        for modes in ((CompileMode.REGIONAL,), ()):
-            if (
-                isinstance(planned, Candidate)
-                and planned.stage == COMPILE_STAGE
-                and not _is_affordable(planned, prices)
-            ):
-                planned = plan(self._with_running(snapshot), self._space, replace(self._limits, early_builds=modes))
+        planned = self._planned_in_time(snapshot, prices)
         if isinstance(planned, Candidate):
             # The second trial may pass the time, because one trial compares nothing; but not by a compilation.
             builds = planned.settings.compile and not self._script_settings.compile
