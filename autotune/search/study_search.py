@@ -35,7 +35,7 @@ from autotune.search.simpler import simplest, without_useless_changes
 from autotune.search.study_trials import SETTINGS_ATTR, StudySnapshot, StudyTrials
 from autotune.search.worker_stages import USUAL_STAGE
 from autotune.settings import CompileMode, Settings
-from autotune.settings.compile_mode import GRAPHS
+from autotune.settings.compile_mode import GRAPHS, build_of
 from autotune.space.search_space import SearchSpace
 
 NUM_LAST = 4
@@ -370,7 +370,7 @@ class Search:
 
 def _is_affordable(planned: Candidate, prices: Prices) -> bool:
     """True when the time left suffices for a step of the plan."""
-    is_doubtful = planned.stage == COMPILE_STAGE and planned.settings.compile_mode not in GRAPHS
+    is_doubtful = planned.stage == COMPILE_STAGE and build_of(planned.settings) not in GRAPHS
     num_trials = LEAST_COMPILED_TRIALS if is_doubtful else 1
     return prices.num_affordable(planned.settings) >= num_trials
 

@@ -102,7 +102,7 @@ def strays(project):
 def test_a_search_finds_the_workers_and_its_config_trains_with_them(project):
     before = files_of(project)
     search = autotune(
-        project, "search", "train.py", "--trials", "2", "--time", "3m", "--json", *NARROW, "--set", "num_workers=0,2"
+        project, "search", "train.py", "--trials", "2", "--time", "100s", "--json", *NARROW, "--set", "num_workers=0,2"
     )
     code, output, talk = finished(search)
     assert code == 0, talk
