@@ -23,8 +23,9 @@ from autotune.store.url import resolve_url
 HEAD = """# Published gains, and what real runs said
 
 Every search that published a gain, the newest last, none left out: searches of the corpus of public scripts
-(`python -m tests.street`, counted from the script's own progress lines), and studies verified by `autotune verify`
-(counted by autotune). `python -m tests.street --claims FILES` adds the claims of results and databases to
+(`python -m tests.street`, counted from the script's own progress lines), studies verified by `autotune verify`
+(counted by autotune), and comparisons with another tool (`python -m tests.benchmarks.rival`, counted by the script).
+`python -m tests.street --claims FILES` adds the claims of results, databases and comparisons to
 `tests/street/claims.jsonl`, and writes this page from there.
 
 * **claimed** is the ratio that the search published, with its interval; **real** is `autotune run` over the script, in
@@ -64,7 +65,7 @@ def read_claims(paths: Sequence[Path]) -> list[Claim]:
     """All claims in results files and databases, by date."""
     found: dict[tuple[str, str, str, float], Claim] = {}
     for path in paths:
-        for claim in _of_database(path) if path.suffix == ".db" else _of_results(path):
+        for claim in READERS.get(path.suffix, _of_results)(path):
             # The last line about a search is the whole one.
             found[claim.script, claim.device, claim.at, claim.claimed[0]] = claim
     return sorted(found.values(), key=lambda claim: (claim.at, claim.script))
@@ -77,6 +78,22 @@ def _of_results(path: Path) -> Iterator[Claim]:
             yield recorded(row)
         elif isinstance(row, dict) and row.get("claimed"):
             yield claim_of(row)
+
+
+def _of_comparison(path: Path) -> Iterator[Claim]:
+    """The searches of a comparison by `python -m tests.benchmarks.rival --out FILE.json`."""
+    compared = json.loads(path.read_text())
+    for model, figures in compared["models"].items():
+        gain = figures.get("our_search", {}).get("speedup")
+        if gain is not None:
+            yield Claim(
+                script=f"tests.benchmarks.rival {model}",
+                device="gpu",
+                at=compared["date"],
+                commit=compared.get("autotune") or NO_COMMIT,
+                claimed=(gain["ratio"], gain["low"], gain["high"]),
+                real=figures["ratios"].get("ours / default"),
+            )
 
 
 def document(claim: Claim) -> dict[str, Any]:
@@ -131,6 +148,10 @@ def _of_database(path: Path) -> Iterator[Claim]:
             result = SearchResult.from_document(record.result) if record.result is not None else None
             if result is not None and result.speedup is not None:
                 yield from _of_study(record, result, result.speedup)
+
+
+READERS = {".db": _of_database, ".json": _of_comparison}
+"""Reads the claims of a file, by its suffix; all other files are results, one line each."""
 
 
 def _of_study(record: StudyRecord, result: SearchResult, claimed: tuple[float, float, float]) -> Iterator[Claim]:

@@ -56,6 +56,19 @@ def test_a_single_pair_has_a_ratio_without_an_interval() -> None:
     assert (claim.real, claim.verification, claim.is_within) == (1.9, None, True)
 
 
+def test_searches_of_a_comparison_are_claims_unless_nothing_was_faster(tmp_path: Path) -> None:
+    gain = {"ratio": 2.3, "low": 1.9, "high": 2.9}
+    models = {
+        "small": {"our_search": {"speedup": gain}, "ratios": {"ours / default": 3.0}},
+        "large": {"our_search": {"speedup": None}, "ratios": {"ours / default": 1.0}},
+        "none": {"ratios": {}},
+    }
+    path = tmp_path / "rival.json"
+    path.write_text(json.dumps({"date": "2026-11-23", "models": models}))
+    [claim] = read_claims([path])
+    assert (claim.script, claim.real, claim.is_within) == ("tests.benchmarks.rival small", 3.0, False)
+
+
 def test_studies_of_a_database_are_claims_with_each_of_their_verifications(tmp_path: Path) -> None:
     database = tmp_path / "studies.db"
     with Repository.open(resolve_url(str(database), tmp_path)) as repository:

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.host import usable_cpus
+from tests.street.runner import tuner_commit
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
@@ -207,6 +208,7 @@ def main() -> int:
             "versions": {each: installed(each) for each in ("torch", "pytorch-autotune")},
             "usable_cpus": usable_cpus(),
             "date": time.strftime("%Y-%m-%d"),
+            "autotune": tuner_commit(),
             "models": {model: Comparison(model, work, args).figures() for model in args.models},
         }
     text = json.dumps(figures, indent=1)
