@@ -11,18 +11,17 @@ QUICK = "host"
 """Runs with every commit; it has neither workers nor files of its own."""
 
 
-def test_the_first_advice_names_what_a_script_is_sick_of(tmp_path):
-    assert_is_right(QUICK, tmp_path)
+def test_an_advice_names_what_a_script_is_sick_of_and_where(tmp_path):
+    """Which advice comes first is a matter of measured times, and not for a machine that is busy with other tests."""
+    document = diagnose(QUICK, tmp_path)
+    right = [advice for advice in document["advice"] if advice["sickness"] == SICK[QUICK]]
+    assert right and f"{QUICK}.py:" in right[0]["where"] and right[0]["gain"] > 1, document["advice"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(SICK) - {QUICK}))
+@pytest.mark.parametrize("name", sorted(SICK))
 def test_the_first_advice_names_what_any_of_the_scripts_is_sick_of(name, tmp_path):
-    assert_is_right(name, tmp_path)
-
-
-def assert_is_right(name, folder):
-    document = diagnose(name, folder)
+    document = diagnose(name, tmp_path)
     assert document["advice"], document
     first = document["advice"][0]
     assert first["sickness"] == SICK[name], document["advice"]
