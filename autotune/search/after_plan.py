@@ -26,10 +26,10 @@ MAX_REFUSALS = 20
 """Refused suggestions in a row before the sampler gives way to the neighbours of the best."""
 
 MAX_REFUSALS_AGAIN = 2
-"""Limit of refusals when the last trial was a neighbour: one more trial rarely changes the sampler's mind."""
+"""Limit of refusals when the last trial was a neighbour: a further trial rarely changes the sampler's mind."""
 
 NUM_CENTRES = 3
-"""Number of fastest settings with their neighbours in the choice, because the best of them is uncertain."""
+"""Number of fastest settings with their neighbours in the choice, because the best settings are uncertain."""
 
 NUM_LEAPS = 3
 """Times that the neighbours of the most promising settings are considered too: some changes pay only together."""
@@ -42,11 +42,11 @@ LARGEST_STEP = 4
 
 
 LEAST_GAIN = 0.5
-"""Least gain that counts, as a share of the noise: among equal settings some always seem slightly faster, and would
+"""Least gain to count, as a share of the noise: among equal settings some always seem slightly faster, and would
 waste trials."""
 
 KEPT_WORTH = 0.9
-"""Share of the expected gain that must be left when a change of the next trial is taken back."""
+"""Least share of the expected gain to be left after a change of the next trial is taken back."""
 
 LEAST_PROBABILITY = 0.1
 """Least probability of staying under the cap for settings to be tried, however large the promised gain."""
@@ -101,7 +101,7 @@ class AfterPlan:
     def _least_size(self, history: History) -> int:
         """The next allowed micro-batch below the smallest one tried, or that one.
 
-        Far smaller micro-batches have unknown rates, which look like large gains: with time for four trials, one trial
+        Far smaller micro-batches have unknown rates and seem to promise large gains: with time for four trials, a trial
         split a batch of 32 into single samples.
         """
         smallest = min(trial.settings.batch_size or 1 for trial in history.trials)
@@ -135,10 +135,10 @@ class AfterPlan:
     def _with_fewer_changes(
         self, settings: Settings, history: History, prospects: _Prospects, prices: Prices, known: set[Settings]
     ) -> Settings:
-        """These settings without the changes of the fastest trial from which hardly anything is expected.
+        """The settings without changes of small expected gain from the fastest trial.
 
-        Every untried change has a small expectation, so that sampled settings with a dozen changes promise more than
-        the one change that matters, and say less when they fail.
+        Every untried change promises a little. Sampled settings with a dozen changes therefore promise more than the
+        single important change, but a failure of a dozen changes explains nothing.
         """
         centre = self._space.params(forecast(history).fastest(history.feasible)[0].settings)
         worth = prospects.worth(settings)
@@ -156,7 +156,7 @@ class AfterPlan:
     def _nearest_to_best(
         self, suggested: list[Settings], history: History, memory: MemoryModel, known: set[Settings]
     ) -> Candidate | None:
-        """A candidate without a forecast: TPE's suggestion, or else the nearest new settings that should fit."""
+        """A candidate without a forecast: TPE's suggestion, or the nearest new settings likely to fit."""
         centre = history.best.settings if history.best is not None else history.script_settings
         near = (one for ring in self._rings([centre]) for one in ring if one not in known)
         near = (one for one in near if _why_not(memory, one) is None)
@@ -201,7 +201,7 @@ class AfterPlan:
     def _memory_changes(self, centre: Settings) -> list[Settings]:
         """Combinations of memory-changing settings, with micro-batches from half the present size on.
 
-        A change at a cost in memory may fit only together with a change that frees memory; alone, both may be no
+        A change at a cost in memory may fit only together with a change to less memory; alone, both may be no
         faster.
         """
         params, size = self._space.params(centre), centre.batch_size or 1
@@ -250,7 +250,7 @@ class _Prospects:
         }
 
     def worth(self, settings: Settings) -> float:
-        """Expected gain of one trial, less the risk of not fitting; 0 for settings that hardly fit."""
+        """Expected gain of a trial, less the risk of not fitting; 0 for settings unlikely to fit."""
         return self.worths([settings]).get(settings, 0.0)
 
     def _is_limited(self, settings: Settings) -> bool:

@@ -55,7 +55,7 @@ ENGINE = "keras_backend"
 """The largest choice of a Keras script, before everything that depends on the engine."""
 
 MEMORY = "keep_freed_memory"
-"""A choice only where a step asks the system for much memory; then no other setting gains as much on a CPU."""
+"""A choice only for steps with many requests for memory; no other setting gains as much for such steps on a CPU."""
 
 IDLE_UTILIZATION = 0.75
 """Utilization of a fed device below which the host's launches take a good part of a step."""
@@ -109,7 +109,7 @@ def _on_accelerator(state: PlanState) -> None:
     """Tries the usual gains and grows the micro-batch; `after_plan` forecasts the rest from these trials."""
     _usual_gains(state)
     if _launches_bind(state):
-        # Autocast adds launches, and tf32 none. Workers come later: an idle device that is fed gains little from them.
+        # Autocast adds launches, and tf32 none. More workers come later: a fed device gains little from more workers.
         state.consider({"precision": Precision.TF32.value}, "precision")
         _compile(state)
     try_shares_of_cores(state)
@@ -167,7 +167,7 @@ def _usual_gains(state: PlanState) -> None:
     loader["num_workers"] = workers_for_usual_gains(state)
     settings = state.changed({**compute, **loader})
     if settings.differences(state.best).keys() <= SMALL_GAINS:
-        # A script with its own number format and no loader: only a compiled model can still gain much.
+        # A script with its own number format and no loader: only compilation can still gain much.
         settings = state.changed({**compute, **loader, "compile": True})
     if state.is_open(settings):
         state.measured(settings, USUAL_STAGE, favour=state.limits.noise_ratio)
@@ -193,34 +193,34 @@ def _compile(state: PlanState) -> None:
 
 
 def _compile_mode(state: PlanState) -> CompileMode | None:
-    """The first mode to try: CUDA graphs for an idle device, else the quickest build that this model allows.
+    """The first mode to try: CUDA graphs for an idle device, else the quickest build allowed for the model.
 
-    None when there is no time for any that is allowed.
+    None without time for an allowed mode.
     """
     allowed = {*state.choices("compile_mode"), CompileMode.DEFAULT}
-    possible = [mode for mode in state.limits.early_builds if mode in allowed]
-    return next((mode for mode in possible if mode not in GRAPHS or _is_idle(state)), None)
+    if not _is_idle(_beside_usual_compute(state)):
+        allowed -= {*GRAPHS}
+    return next((mode for mode in state.limits.early_builds if mode in allowed), None)
 
 
 def _launches_bind(state: PlanState) -> bool:
     """True when the device idles although the loader keeps up: a step waits for the host's launches."""
-    trial = _beside(_usual_compute(state), state)
-    is_fed = trial is not None and (trial.data_wait_fraction or 0.0) < LOADER_BOUND_WAIT
-    return is_fed and _is_idle(state)
+    trial = _beside_usual_compute(state)
+    return trial is not None and _is_idle(trial) and (trial.data_wait_fraction or 0.0) < LOADER_BOUND_WAIT
 
 
-def _is_idle(state: PlanState) -> bool:
-    """True when the device idles for a good part of the time beside the usual compute gains."""
-    trial = _beside(_usual_compute(state), state)
+def _is_idle(trial: FinishedTrial | None) -> bool:
+    """True when the device idled for a good part of a trial; False when unknown."""
     utilization = trial.device_utilization if trial is not None else None
     return utilization is not None and utilization < IDLE_UTILIZATION
 
 
-def _beside(compute: dict[str, Value], state: PlanState) -> FinishedTrial | None:
-    """The latest trial with these changes and a known utilization, else the baseline.
+def _beside_usual_compute(state: PlanState) -> FinishedTrial | None:
+    """The latest trial with the usual compute gains and a known utilization, else the baseline.
 
-    Half precision makes kernels shorter, and more workers feed a device that waited for data.
+    Half precision makes kernels shorter, and more workers feed a starved device.
     """
+    compute = _usual_compute(state)
     wanted = state.changed(compute)  # Canonical, as all trials: one of the changes may make another inert.
     alike = [
         trial
@@ -234,7 +234,7 @@ def _beside(compute: dict[str, Value], state: PlanState) -> FinishedTrial | None
 def _usual_compute_again(state: PlanState) -> bool:
     """Tries the usual compute gains again at a grown micro-batch, if they failed or were left out before.
 
-    Small micro-batches wait for the host's launches, which hides the effect of faster compute.
+    Small micro-batches wait for the host's launches, whatever the speed of the compute.
 
     Returns:
         True when the settings with the usual gains compute fastest.

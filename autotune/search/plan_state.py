@@ -30,7 +30,7 @@ TRAINED_BYTES = 8
 """Weight and gradient of a parameter in fp32, whatever the micro-batch; the optimizer's state comes on top."""
 
 EARLY_BUILDS = (CompileMode.REDUCE_OVERHEAD, CompileMode.REGIONAL, CompileMode.DEFAULT)
-"""Modes for the plan's compiled model."""
+"""Modes for the plan's compiled model, in order of preference."""
 
 HALF = (Precision.BF16.value, Precision.FP16.value)
 """Formats of half the width."""

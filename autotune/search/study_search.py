@@ -44,8 +44,8 @@ back changes without a gain."""
 
 LEAST_COMPILED_TRIALS = 2
 """Least time left for a compiled trial of the plan, in such trials. Where every trial and every final starts anew, a
-compilation may cost more than other trials gain. One suffices for CUDA graphs, which the plan tries on an idle device
-alone: there nothing else gains as much."""
+compilation may cost more than other trials gain. For CUDA graphs time for a single trial suffices: the plan tries
+graphs only on an idle device, and no other change gains as much on an idle device."""
 
 LEAST_BEFORE_LAST = 8
 """Fewest trials before the last: a search with fewer spends its trials on gains."""
@@ -302,7 +302,7 @@ class Search:
         return self._finished_plan
 
     def _planned_in_time(self, snapshot: StudySnapshot, prices: Prices) -> Candidate | PlanFinished:
-        """The plan's next step; without time for a compiled model, the quickest build, or the step after it."""
+        """The plan's next step; without time for a compiled model, the quickest build, or the step after the build."""
         planned = self._planned(snapshot)
         for modes in ((CompileMode.REGIONAL,), ()):
             if isinstance(planned, PlanFinished) or planned.stage != COMPILE_STAGE or _is_affordable(planned, prices):
