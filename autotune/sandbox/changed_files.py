@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,8 +58,9 @@ class Scan:
     def changes(self) -> tuple[str, ...]:
         """Paths made, changed or removed since the snapshot; then, in parentheses, notes on entries left out.
 
-        At most 50 are named, and of a new or removed folder the folder alone. Open files of this process, such as the
-        study's database, do not count.
+        At most 50 are named, and of a new or removed folder the folder alone. Paths inside the working directory come
+        first: other programs may have made many of the other changes. Open files of this process, such as the study's
+        database, do not count.
         """
         after, _, is_whole_after = self._scan()
         own = _open_files()
@@ -68,13 +69,14 @@ class Scan:
         changed = [name for name in names if self._is_changed(name, after) and not _is_own(name, own)]
         gone = {name for name in changed if self._before.get(name, after.get(name, FILE))[0] == FOLDER_SIZE}
         gone = {name for name in gone if (name in self._before) != (name in after)}
-        changed = sorted([name for name in changed if gone.isdisjoint(_above(name))] + self._changed_memory())
+        changed = [name for name in changed if gone.isdisjoint(_above(name))] + self._changed_memory()
         home = f"{self._folders[0]}/"
+        changed = sorted_changes(name.removeprefix(home) for name in changed)
         is_whole = not changed or (self._is_whole and is_whole_after)
         notes = [] if is_whole else [f"(only {self._max_entries} entries were compared)"]
         if len(changed) > MAX_NAMED:
             notes.insert(0, f"(and {len(changed) - MAX_NAMED} more)")
-        return (*(name.removeprefix(home) for name in changed[:MAX_NAMED]), *notes)
+        return (*changed[:MAX_NAMED], *notes)
 
     def _changed_memory(self) -> list[str]:
         """Earlier files in shared memory, changed or removed since the snapshot."""
@@ -115,6 +117,11 @@ class Scan:
         if self._metadata_alone and (before is None or now is None or before[:2] != now[:2]):
             return False
         return before != now
+
+
+def sorted_changes(changes: Iterable[str]) -> list[str]:
+    """Changes in the order in which they are told: the working directory's, others', notes in parentheses."""
+    return sorted(changes, key=lambda change: (change.startswith("("), change.startswith("/"), change))
 
 
 def _above(path: str) -> Iterator[str]:

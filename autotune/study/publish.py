@@ -21,6 +21,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
 from autotune.model.search_result import Contender, SearchResult, Status, TrialCounts
 from autotune.model.trial_records import FinalRecord, TrialRecord, results_of_runs
+from autotune.sandbox.changed_files import sorted_changes
 from autotune.search.contributions import contributions
 from autotune.search.history import FinishedTrial, History
 from autotune.space.derive import derive_space
@@ -123,8 +124,7 @@ def make_result(
     assert study.facts is not None
     own, published = _contenders(baseline, winner, records, target, study.facts)
     results = results_of_runs(trials, records)
-    paths = {*study.facts.escaped, *(path for result in results for path in result.escaped)}
-    escaped = sorted(paths, key=lambda path: (path.startswith("("), path))
+    escaped = sorted_changes({*study.facts.escaped, *(path for result in results for path in result.escaped)})
     has_choice = bool(derive_space(study.facts, target.machine, study.spec).searched)
     return SearchResult(
         study=study.name,

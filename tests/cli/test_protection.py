@@ -24,7 +24,9 @@ def test_a_search_without_protection_is_refused_before_the_script_runs(bare, fol
 
 def test_a_search_without_protection_goes_on_where_the_user_says_so_and_names_what_was_changed(bare, folder, cli):
     (folder / "kept.txt").write_text("kept")
-    (folder / "train.py").write_text("import os; os.system('rm kept.txt'); open('redirected', 'w').close()\n")
+    (folder / "train.py").write_text(
+        "import os; os.system('rm kept.txt; touch ../a0 ../a1 ../a2 ../a3 ../a4'); open('redirected', 'w').close()\n"
+    )
     code, _, err = cli("search", "train.py", "--unprotected", "--device", "cpu")
     assert code == 4
     assert "Protection of your files: none" in err

@@ -121,7 +121,20 @@ def test_folders_elsewhere_are_named_by_their_whole_path(
     scan = Scan(folder, (other, folder / "sub", folder.parent))
     (other / "kept").unlink()
     (folder / "sub" / "c").chmod(0)
-    assert scan.changes() == (str(other / "kept"), "sub/c")
+    assert scan.changes() == ("sub/c", str(other / "kept"))
+
+
+def test_changes_in_the_working_directory_are_named_before_changes_of_other_programs_elsewhere(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = tmp_path_factory.mktemp("other")
+    scan = Scan(folder, (other,))
+    for number in range(MAX_NAMED):
+        (other / f"{number:03}").touch()
+    (folder / "b").unlink()
+    changes = scan.changes()
+    assert changes[0] == "b"
+    assert changes[-1] == "(and 1 more)"
 
 
 def test_a_long_list_is_cut(folder: Path) -> None:
