@@ -6,9 +6,13 @@ Standard library only. No process of the namespace can signal the first.
 from __future__ import annotations
 
 import os
+import select
 from contextlib import suppress
 
 from autotune.protocol.entry_points import FIRST_PROCESS, INTERPRETER
+
+START_S = 0.5
+"""Time that the script has the processor for its start: a fresh interpreter beside it would delay the first step."""
 
 
 def stay(pid: int, status: int, *, is_forked: bool) -> None:
@@ -18,19 +22,30 @@ def stay(pid: int, status: int, *, is_forked: bool) -> None:
         pid: Of the script.
         status: Descriptor of a pipe.
         is_forked: Whether this process holds the memory of a fork server; a fresh interpreter replaces the process if
-            possible.
+            possible, once the script has started.
     """
     try:
         os.closerange(0, status)
         os.closerange(status + 1, 4096)
         os.chdir("/")
-        if is_forked:
+        if is_forked and not _ends_soon(pid):
             os.set_inheritable(status, True)
             with suppress(OSError):
                 os.execv(INTERPRETER, FIRST_PROCESS.command(str(pid), str(status)))
         wait(pid, status)
     finally:
         os._exit(0)
+
+
+def _ends_soon(pid: int) -> bool:
+    """Whether the script ends within the time of its start; False on a system without descriptors of processes."""
+    try:
+        script = os.pidfd_open(pid)
+    except OSError:
+        return False
+    ended, _, _ = select.select([script], [], [], START_S)
+    os.close(script)
+    return bool(ended)
 
 
 def resume(pid: str, status: str) -> None:

@@ -217,6 +217,13 @@ def test_an_ending_has_its_outcome(ground: Ground, script: str, how: str, outcom
     check(ground, how)
 
 
+def test_the_first_process_of_the_namespace_gives_the_servers_memory_back(ground: Ground) -> None:
+    result = ground.run("looks_at_the_first.py")
+    assert result.start == "forked"
+    assert result.outcome is Outcome.OK, f"{result.reason} {result.log_tail}"
+    assert "a fresh interpreter is the first process" in result.log_tail
+
+
 def test_a_script_that_exits_with_a_sentence_says_it_and_fails(ground: Ground) -> None:
     result = ground.run("says.py", "says goodbye")
     assert result.exit_code == 1 and result.log_tail.splitlines()[-2:] == ["goodbye", "at exit"]
