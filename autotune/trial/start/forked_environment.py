@@ -19,7 +19,9 @@ OPENBLAS_CALLS = (
 )
 """Names of the call in the different builds of OpenBLAS."""
 OPENBLAS_END = "blas_thread_shutdown_"
-"""Ends the library's threads, as the library does before a fork; the next parallel call starts new threads."""
+"""Ends the library's threads, as the library does before a fork; the next parallel call starts new threads.
+
+OpenBLAS 0.3.34, of numpy 2.5, does not export the name: the threads above the limit stay asleep, without work."""
 
 
 def change_environment(changes: Mapping[str, str | None]) -> None:
