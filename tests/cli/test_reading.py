@@ -30,7 +30,7 @@ def foreign(folder):
     """Another program's SQLite file, in the usual place of ours."""
     path = folder / "studies" / "autotune.db"
     path.parent.mkdir()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE photos (name TEXT)")
     connection.close()
     return path
@@ -104,7 +104,7 @@ def test_a_search_writes_no_tables_into_a_file_of_another_program(foreign):
 def test_a_database_of_an_older_release_is_not_migrated_by_who_reads_it(cli, stored, folder):
     stored()
     path = folder / "studies" / "autotune.db"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE autotune_schema SET version = 0")
     connection.close()
     before = digest(path)

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_a_report_that_is_mailed_has_no_secret(cli, printed, folder):
 
 
 def test_what_a_script_printed_is_stored_without_the_secret(printed, folder):
-    with sqlite3.connect(folder / "studies" / "autotune.db") as connection:
+    with closing(sqlite3.connect(folder / "studies" / "autotune.db")) as connection, connection:
         dump = "\n".join(connection.iterdump())
     connection.close()
     assert "KeyError: ***" in dump and not any(form in dump for form in FORMS)

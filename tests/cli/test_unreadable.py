@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -20,7 +21,7 @@ def broken(stored, folder):
     stored("bad", trials=[trial_record(0, NATURAL, measured(1000.0))])
 
     def spoil(table, column, value, name="bad"):
-        with sqlite3.connect(folder / "studies" / "autotune.db") as connection:
+        with closing(sqlite3.connect(folder / "studies" / "autotune.db")) as connection, connection:
             of_study = "study_id = (SELECT study_id FROM autotune_studies WHERE name = ?)"
             connection.execute(f"UPDATE {table} SET {column} = ? WHERE {of_study}", [value, name])
         connection.close()

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -120,7 +121,7 @@ def test_a_database_that_cannot_be_used_is_said_to_be_so_and_left_alone(project:
     if fault == "corrupt":
         project.database.write_bytes(b"garbage " * 4000)
     elif fault == "newer":
-        with sqlite3.connect(project.database) as connection:
+        with closing(sqlite3.connect(project.database)) as connection, connection:
             connection.execute("UPDATE autotune_schema SET version = 99")
         connection.close()
     else:

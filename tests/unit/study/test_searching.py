@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -198,7 +199,7 @@ def test_a_resume_touches_no_folder_that_the_database_names(folder, tmp_path):
         (mine / name).mkdir(parents=True)
         (mine / name / "kept.txt").write_text("mine")
     mine.parent.chmod(0o700)
-    with sqlite3.connect(folder.database) as connection:
+    with closing(sqlite3.connect(folder.database)) as connection, connection:
         connection.execute("UPDATE autotune_studies SET layer_folder = ?", [json.dumps(str(mine))])
     folder.resume()
     assert [(mine / name / "kept.txt").read_text() for name in ("trials", "study")] == ["mine", "mine"]

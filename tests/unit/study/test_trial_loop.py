@@ -429,11 +429,10 @@ def test_undisturbed_trials_are_worth_none(bench):
     assert not any("disturbed" in note or "cap allows" in note for note in one.result(one.finals(loop)).notes)
 
 
-def test_a_baseline_that_fails_is_run_again_without_what_the_probe_wrote(tmp_path):
+def test_a_baseline_that_fails_is_run_again_without_what_the_probe_wrote(bench):
     calls = []
-    bench = Bench(tmp_path, max_trials=1)
-    bench.create()
-    loop = bench.loop(start_afresh=lambda: calls.append("afresh") or True)
+    one = bench(max_trials=1)
+    loop = one.loop(start_afresh=lambda: calls.append("afresh") or True)
     start = loop._runner.start
 
     def crashing(job):
@@ -446,7 +445,7 @@ def test_a_baseline_that_fails_is_run_again_without_what_the_probe_wrote(tmp_pat
     loop._runner.start = crashing
     loop.run()
     assert calls == ["run", "afresh", "run"]
-    (record,) = bench.repository.trials("train")
+    (record,) = one.repository.trials("train")
     assert record.result.outcome is Outcome.OK
 
 

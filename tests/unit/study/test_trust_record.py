@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import stat
+from contextlib import closing
 
 import pytest
 
@@ -25,7 +26,7 @@ def state(tmp_path, monkeypatch):
 
 def edit(folder, change):
     """Changes the search of the only study, as somebody who writes the database may."""
-    with sqlite3.connect(folder.database) as connection:
+    with closing(sqlite3.connect(folder.database)) as connection, connection:
         (text,) = connection.execute("SELECT spec FROM autotune_studies").fetchone()
         spec = json.loads(text)
         change(spec)
