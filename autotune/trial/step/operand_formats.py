@@ -68,8 +68,8 @@ class OperandDetector:
         self._graph = graph
         self._readings: dict[int, _Reading] = {}
         """Readings of calls, by root."""
-        self._of_graph = Counter[torch.dtype]()
-        """Format of a layer within a compiled graph."""
+        self._of_graph: torch.dtype | None = None
+        """Format of a layer within a compiled graph; None before the first call."""
         self.has_fused_attention = False
         """Whether a fused kernel of scaled_dot_product_attention was seen."""
         self._hook: Any = None
@@ -82,7 +82,7 @@ class OperandDetector:
         if torch_names.DISPATCH_MODE is not None and not self._is_compiled() and num_replicas(root) == 1:
             reading = self._readings[id(root)] = _Reading()  # A later look takes the place of an earlier one.
             return _every_product(partial(self._note, reading))
-        if self._graph is not None and _formats.get(self._graph):
+        if self._graph in _formats:
             self._of_graph = _formats[self._graph]
         elif self._hook is None:
             self._look_at_a_layer(root)
@@ -90,7 +90,7 @@ class OperandDetector:
 
     def keep(self) -> None:
         """Keeps the reading for later detectors of the same graph."""
-        if self._graph is not None and self._of_graph:
+        if self._graph is not None and self._of_graph is not None:
             _formats[self._graph] = self._of_graph
 
     @property
@@ -101,7 +101,9 @@ class OperandDetector:
     @property
     def dtype(self) -> torch.dtype | None:
         """The format of most multiplications; None before the first product."""
-        trained, frozen = Counter(self._of_graph), Counter[torch.dtype]()
+        trained, frozen = Counter[torch.dtype](), Counter[torch.dtype]()
+        if self._of_graph is not None:
+            trained[self._of_graph] += 1
         for reading in self._readings.values():
             trained += reading.trained
             frozen += reading.frozen
@@ -145,14 +147,15 @@ class OperandDetector:
         if isinstance(output, tuple) and output:
             output = output[0]  # a recurrent layer also returns a state, an attention also returns weights
         if torch.is_grad_enabled() and isinstance(output, torch.Tensor):
-            self._of_graph = Counter({output.dtype: 1})
+            # Nothing but a plain assignment: torch 2.4 breaks the graph where a hook makes an object.
+            self._of_graph = output.dtype
             if not torch.compiler.is_compiling():
                 # A hook within a graph stays: removing the hook there would break the graph and silently leave a root
                 # of torch's own classes uncompiled; removing it later would build the graph anew. A note is free.
                 self._hook.remove()
 
 
-_formats: dict[Hashable, Counter[torch.dtype]] = {}
+_formats: dict[Hashable, torch.dtype] = {}
 """Formats of compiled models by the kind of their graph."""
 
 

@@ -38,7 +38,8 @@ def test_a_root_of_any_class_is_compiled_in_place(make, monkeypatch: pytest.Monk
     expected, names = model(x), list(model.state_dict())
     torch_names.compile_in_place(model)
     assert torch.allclose(model(x), expected)
-    assert len(sizes) == 1 and sizes[0] > 5
+    # The argument, two layers, what is between them, and the result; later releases look into the layers.
+    assert len(sizes) == 1 and sizes[0] >= 5
     assert list(model.state_dict()) == names
     assert model_settings([model], None)["compile"] is True
 

@@ -21,7 +21,7 @@ for stream in (sys.stdin, sys.stdout, sys.stderr):
     print(stream.name, stream.mode, stream.encoding, stream.errors, stream.line_buffering, stream.fileno())
 print(sys.flags, sys.warnoptions, sys._xoptions, sys.stdin.read() == "", sys.stdout.isatty())
 print([signal.getsignal(number) == signal.SIG_DFL for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)])
-from torch._inductor.runtime.cache_dir_utils import cache_dir  # noqa: E402
+from torch._inductor.runtime.runtime_utils import cache_dir  # noqa: E402
 
 print(cache_dir().startswith(os.environ["TMPDIR"]), os.environ["TORCHINDUCTOR_CACHE_DIR"] == cache_dir())
 print(gc.isenabled(), gc.get_threshold(), any(found is torch for found in gc.get_objects()))
