@@ -11,20 +11,24 @@ MAX_COUNT = (1 << 63) - 1
 MAX_BYTES = 1 << 50
 """A pebibyte: more than any machine has, and sums still fit into every database's integers."""
 MAX_SECONDS = 1e9
+MAX_RATE = 1e18
+"""Of anything per second: more than any memory moves or any device computes, and a finite number."""
 
 
 def check_figures(value: Any) -> None:
     """Checks the figures among a dataclass's fields, by the unit in their names.
 
     Raises:
-        ValueError: When a count, an amount of bytes or a time is negative or absurd.
+        ValueError: When a count, an amount of bytes, a time or a rate per second is negative or absurd.
     """
     for field in dataclasses.fields(value):
         figure = getattr(value, field.name)
         if isinstance(figure, bool) or not isinstance(figure, (int, float)):
             continue
-        if field.name.endswith("_s"):
-            limit: float = MAX_SECONDS
+        if field.name.endswith("_per_s"):
+            limit: float = MAX_RATE
+        elif field.name.endswith("_s"):
+            limit = MAX_SECONDS
         elif isinstance(figure, float):
             continue
         else:

@@ -35,6 +35,7 @@ RUNS = {
     "torchvision on the CPU": ("--decoder", "torchvision"),
     "nvJPEG on the device": ("--decoder", "nvjpeg"),
 }
+RATE = re.compile(r"samples_per_second ([0-9.]+)")
 LEAST_S = 40.0
 """Seconds that a run needs at least, with its start."""
 
@@ -66,26 +67,29 @@ def watch(stop, found):
 
 def measured(name, words, seconds, limit_s):
     """One training run: images per second, and the median utilization of the measured seconds."""
-    found, stop = [], threading.Event()
-    thread = threading.Thread(target=watch, args=(stop, found), daemon=True)
-    thread.start()
-    line = {"run": name}
-    try:
-        ended = subprocess.run(words, cwd=HERE, capture_output=True, text=True, timeout=max(5.0, limit_s))
-        printed, problems = ended.stdout, ended.stderr
-    except subprocess.TimeoutExpired as error:
-        printed, problems = ((each or b"").decode() for each in (error.stdout, error.stderr))
-        problems += f" ended after {limit_s:.0f} s"
-    rates = re.findall(r"samples_per_second ([0-9.]+)", printed)
-    if rates:
-        line["images_per_second"] = float(rates[-1])
-    else:
-        line["error"] = problems.strip()[-1500:]
+    found, printed, stop = [], [], threading.Event()
+    threading.Thread(target=watch, args=(stop, found), daemon=True).start()
+    line, ended = {"run": name}, time.monotonic()
+    with (
+        tempfile.TemporaryFile("w+") as problems,
+        subprocess.Popen(words, cwd=HERE, stdout=subprocess.PIPE, stderr=problems, text=True) as process,
+    ):
+        clock = threading.Timer(max(5.0, limit_s), process.kill)
+        clock.start()
+        for text in process.stdout:
+            printed += RATE.findall(text)
+            ended = time.monotonic()  # the process takes its own time to end, without training
+        process.wait()
+        clock.cancel()
+        problems.seek(0)
+        talk = problems.read()
     stop.set()
-    thread.join()
-    last = time.monotonic() - 1.0  # the end of the process is no training
-    late = [busy for at, busy in found if busy is not None and last - 0.8 * seconds < at < last - 0.1 * seconds]
-    line["utilization_percent"] = statistics.median(late) if late else None
+    if printed:
+        line["images_per_second"] = float(printed[-1])
+    else:
+        line["error"] = talk.strip()[-1500:] or f"ended after {limit_s:.0f} s"
+    busy = [each for at, each in found if each is not None and ended - 0.9 * seconds < at < ended - 0.1 * seconds]
+    line["utilization_percent"] = statistics.median(busy) if busy else None
     return say(**line)
 
 
