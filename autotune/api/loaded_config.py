@@ -175,7 +175,9 @@ class Config:
         before wrapping for distributed training.
         """
         from autotune.api.own_autocast import use_tf32
+        from autotune.trial.apply.environment_seams import stored_kind
         from autotune.trial.apply.model_seams import MODEL_SEAMS
+        from autotune.trial.torch import torch_names
 
         self._claim(Group.KERNELS, Group.THREADS)
         settings = self._settings
@@ -185,6 +187,7 @@ class Config:
                     setting.write(getattr(settings, setting.name))
                 if setting.read is not None:
                     self._in_force[setting.name] = setting.read()
+        torch_names.tag_stored_graphs(stored_kind(settings, Settings()))
         plain = settings.to_dict()
         for name, seam in MODEL_SEAMS.items():
             if getattr(settings, name):

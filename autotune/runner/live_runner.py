@@ -295,6 +295,8 @@ def _why_not_live(name: str, job: TrialJob) -> str:
         return "the script reads its arguments at the start"
     if job.facts is not None and GROUP_OF_FIELD[name] in job.facts.claims:
         return "the script applies it itself, at the start"
+    if job.facts is not None and job.facts.own_compile and BY_NAME[name].not_live_in_own_graph:
+        return BY_NAME[name].not_live_in_own_graph
     return BY_NAME[name].not_live
 
 

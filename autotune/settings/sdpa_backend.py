@@ -86,8 +86,10 @@ SETTING = Setting(
     features=Features(compute=chosen("sdpa_backend", *FUSED, SdpaBackend.MATH)),
     write=_write,
     is_written_again=True,
+    not_live_in_own_graph="a graph of the script's own keeps the kernels that it was built with",
     read=_read,
     own_lines=(OwnLine.PREPARE,),
-    by_hand="switch kernels off with torch.backends.cuda.enable_flash_sdp(False) and its siblings",
+    by_hand="switch kernels off with torch.backends.cuda.enable_flash_sdp(False) and its siblings, and for a compiled "
+    "model give torch.compiler.config.cache_key_tag a text of your own: torch's stored graphs do not know the choice",
     by_hand_off="leave all kernels of torch.backends.cuda on",
 )

@@ -216,6 +216,8 @@ class Setting(NamedTuple):
     """Largest difference of a number read back from the number asked for, where a reading is rounded."""
     not_live: str = ""
     """Why no running process can change the setting; empty when every step's end suffices."""
+    not_live_in_own_graph: str = ""
+    """Why no running process can change the setting where the script compiles its model by itself."""
     write: Callable[[Any], None] | None = None
     """Puts a value in force in this process."""
     is_written_again: bool = False

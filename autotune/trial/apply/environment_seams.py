@@ -13,7 +13,7 @@ import torch
 from autotune.settings import SETTINGS, Group, Settings
 from autotune.trial.apply.model_seams import MODEL_SEAMS
 from autotune.trial.step.roots import Roots
-from autotune.trial.torch import allocator
+from autotune.trial.torch import allocator, torch_names
 from autotune.trial.torch.patching import wrap
 
 
@@ -45,6 +45,7 @@ def apply_kernels(
         sizes_vary: Whether batches differ in size.
     """
     _write(Group.KERNELS, asked, script_settings, roots)
+    torch_names.tag_stored_graphs(stored_kind(asked, script_settings))
     for name, seam in MODEL_SEAMS.items():
         is_on, was_on = getattr(asked, name), getattr(script_settings, name)
         action: Callable[..., None] | None = seam.action(asked) if is_on else seam.undo
@@ -62,6 +63,7 @@ def apply_kernels(
 def take_back_kernels(asked: Settings, script_settings: Settings, models: Iterable[torch.nn.Module]) -> None:
     """Returns the process and the models to the script's own settings, after `apply_kernels`."""
     _write(Group.KERNELS, script_settings, asked)
+    torch_names.tag_stored_graphs("")
     for model in models:
         for name, seam in MODEL_SEAMS.items():
             is_on, was_on = getattr(asked, name), getattr(script_settings, name)
@@ -78,6 +80,13 @@ def take_back_threads(asked: Settings, script_settings: Settings) -> None:
 def graph_kind(settings: Settings) -> tuple[Any, ...]:
     """The values of all settings that change the model's graph."""
     return tuple(getattr(settings, setting.name) for setting in SETTINGS if setting.changes_graph)
+
+
+def stored_kind(asked: Settings, script_settings: Settings) -> str:
+    """The name of a graph's kind for torch's stored graphs; empty when the script alone would build such a graph."""
+    changed = asked.differences(script_settings)
+    names = [setting.name for setting in SETTINGS if setting.changes_graph]
+    return " ".join(f"{name}={getattr(asked, name)}" for name in names) if changed.keys() & {*names} else ""
 
 
 def _write(group: Group, asked: Settings, script_settings: Settings, roots: Roots | None = None) -> None:

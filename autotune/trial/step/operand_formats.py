@@ -71,7 +71,7 @@ class OperandDetector:
         self._of_graph: torch.dtype | None = None
         """Format of a layer within a compiled graph; None before the first call."""
         self.has_fused_attention = False
-        """Whether a fused kernel of scaled_dot_product_attention was seen."""
+        """Whether a fused kernel of scaled_dot_product_attention was seen; in a compiled model, the function's name."""
         self._hook: Any = None
 
     def look(self, root: torch.nn.Module) -> AbstractContextManager[object]:
@@ -82,6 +82,7 @@ class OperandDetector:
         if torch_names.DISPATCH_MODE is not None and not self._is_compiled() and num_replicas(root) == 1:
             reading = self._readings[id(root)] = _Reading()  # A later look takes the place of an earlier one.
             return _every_product(partial(self._note, reading))
+        self.has_fused_attention |= any(map(_calls_attention, {type(part) for part in root.modules()}))
         if self._graph in _formats:
             self._of_graph = _formats[self._graph]
         elif self._hook is None:
@@ -157,6 +158,17 @@ class OperandDetector:
 
 _formats: dict[Hashable, torch.dtype] = {}
 """Formats of compiled models by the kind of their graph."""
+
+
+def _calls_attention(kind: type[torch.nn.Module]) -> bool:
+    """Whether a class of modules calls scaled_dot_product_attention, by the names in its own methods.
+
+    Within a compiled graph no call is seen.
+    """
+    if issubclass(kind, torch.nn.MultiheadAttention):
+        return True
+    methods = (getattr(method, "__code__", None) for method in vars(kind).values())
+    return any(code is not None and "scaled_dot_product_attention" in code.co_names for code in methods)
 
 
 def _layers_called_by(root: torch.nn.Module) -> Iterator[torch.nn.Module]:

@@ -225,6 +225,31 @@ def leave_uncompiled(code: Any) -> None:
         eval_frame.skip_code(code)
 
 
+TAG_MARK = "autotune:"
+"""Begin of our part of the tag on stored graphs; the part before is the script's own."""
+
+
+def tag_stored_graphs(kind: str) -> None:
+    """Keeps the graphs that torch's compiler stores apart by kind, in the process from now on.
+
+    The key of a stored graph knows neither the kernels permitted to scaled_dot_product_attention (torch's issue 185449)
+    nor, before torch 2.13, the format of an autocast region (its pull request 181564). Without a tag a model would run
+    a graph stored for other settings. A torch without tags stores no such graph from now on.
+
+    Args:
+        kind: All that distinguishes the graphs; empty for graphs that the script could have stored by itself.
+    """
+    config: Any = getattr(torch.compiler, "config", None)
+    if hasattr(config, "cache_key_tag"):
+        own = str(config.cache_key_tag).partition(TAG_MARK)[0]
+        config.cache_key_tag = f"{own}{TAG_MARK}{kind}" if kind else own
+    elif kind:
+        from torch._functorch import config as functorch_config
+
+        if hasattr(functorch_config, "enable_autograd_cache"):
+            functorch_config.enable_autograd_cache = False
+
+
 def num_compiled_graphs() -> int | None:
     """Graphs that torch's compiler has built in this process; None when torch keeps no count."""
     utils = sys.modules.get("torch._dynamo.utils")

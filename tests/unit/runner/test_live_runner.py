@@ -185,3 +185,11 @@ def test_a_rate_within_the_noise_has_not_moved() -> None:
     assert why_moved(measured(100.0, low=90.0, high=110.0), measured(92.0, low=85.0, high=99.0)) == ""
     assert "0.80" in why_moved(measured(100.0, low=99.0, high=101.0), measured(80.0, low=79.0, high=81.0))
     assert "crashed" in why_moved(measured(100.0), TrialResult(outcome=Outcome.CRASHED))
+
+
+def test_kernels_of_attention_in_a_graph_of_the_scripts_own_need_a_new_process() -> None:
+    before = asks(facts=script_facts(own_compile=True))
+    reason = why_fresh(before, changed(before, settings=replace(OWN, sdpa_backend="flash")))
+    assert reason.startswith("sdpa_backend: a graph of the script's own")
+    plain = asks(facts=script_facts())
+    assert why_fresh(plain, changed(plain, settings=replace(OWN, sdpa_backend="flash"))) == ""

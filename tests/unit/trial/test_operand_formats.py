@@ -230,3 +230,26 @@ def test_the_operations_of_a_frozen_layer_are_counted_once() -> None:
     with detector.look(model):
         model(torch.randn(16, 32))
     assert detector.num_flops == 2 * 16 * 32 * 64 + 2 * 2 * 16 * 64 * 8
+
+
+class Attends(torch.nn.Module):
+    """A module that names torch's attention in its own method."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+@pytest.mark.parametrize(
+    ("root", "attends"),
+    [
+        (torch.nn.Sequential(torch.nn.Linear(4, 4), Attends()), True),
+        (torch.nn.TransformerEncoderLayer(4, 2), True),
+        (torch.nn.Linear(4, 4), False),
+    ],
+    ids=["its own", "torch's", "none"],
+)
+def test_attention_of_a_compiled_model_is_seen_by_its_name(root: torch.nn.Module, attends: bool) -> None:
+    detector = OperandDetector(lambda: True)
+    with detector.look(root):
+        pass
+    assert detector.has_fused_attention is attends
