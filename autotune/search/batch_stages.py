@@ -56,6 +56,12 @@ def grow_micro_batch(state: PlanState) -> None:
         _trade_workers_for_batch(state)
 
 
+def larger_batch(state: PlanState) -> dict[str, Value]:
+    """The change to the largest micro-batch within a step that should stay under the cap; empty without one."""
+    fitting = _values_that_fit(state)
+    return {_parameter(state): fitting[-1]} if fitting else {}
+
+
 def shrink_micro_batch(state: PlanState) -> None:
     """Shrinks the micro-batch while smaller is faster: on a CPU a small micro-batch may stay in the caches."""
     state.climb(_parameter(state), "micro_batch", steps=(-1,))

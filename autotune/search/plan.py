@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.search.batch_stages import grow_micro_batch, shrink_micro_batch, shrink_to_fit
+from autotune.search.batch_stages import grow_micro_batch, larger_batch, shrink_micro_batch, shrink_to_fit
 from autotune.search.bounds import LOADER_BOUND_WAIT
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan_state import HALF, Candidate, NeedsTrial, PlanLimits, PlanState
@@ -169,6 +169,9 @@ def _usual_gains(state: PlanState) -> None:
     if settings.differences(state.best).keys() <= SMALL_GAINS:
         # A script with its own number format and no loader: only compilation can still gain much.
         settings = state.changed({**compute, **loader, "compile": True})
+    if settings.differences(state.best).keys() <= SMALL_GAINS:
+        # Nor can the model be compiled, mostly because the script does so: a larger micro-batch may gain most.
+        settings = state.changed({**compute, **loader, **larger_batch(state)})
     if state.is_open(settings):
         state.measured(settings, USUAL_STAGE, favour=state.limits.noise_ratio)
     trial = state.visited.get(settings)

@@ -31,6 +31,7 @@ from tests.benchmarks.startup.qualify import qualify
 from tests.benchmarks.startup.share import share
 from tests.benchmarks.startup.starts import T_95, first_steps, hugging_face, preparation, same_training, side_by_side
 from tests.benchmarks.startup.trials import CRASHING_JOB, HF_JOB, JOB, PREPARING_JOB, open_trials
+from tests.benchmarks.startup.turns import WITHIN_REACH
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 PARTS = ("first", "same", "turns", "growth", "preparation", "crashes", "prepared_growth", "qualify", "share", "hf")
@@ -84,7 +85,8 @@ def _measure(part: str, options: argparse.Namespace) -> str:
     if part == "crashes":
         with open_trials(CRASHING_JOB) as trials:
             return crashes(trials, options.crashes)
-    with open_trials(PREPARING_JOB if part.startswith("prepar") else JOB) as trials:
+    wish = WITHIN_REACH if part == "turns" else None
+    with open_trials(PREPARING_JOB if part.startswith("prepar") else JOB, wish=wish) as trials:
         if part == "first":
             return f"{FIRST}\n{first_steps(trials, options.pairs, 'forked')}"
         if part == "same":

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from autotune.protocol.protection import ProtectionWish
 from autotune.runner.fork_runner import ForkRunner
 from tests.benchmarks.startup.trials import Trials
 from tests.jobs import changed
@@ -27,6 +28,9 @@ NUM_TURNS = 40
 LONG_S = 600.0
 """Longer than any such pair takes."""
 ANSWER_LIMIT_S = 60.0
+
+WITHIN_REACH = ProtectionWish(keeps_network=True)
+"""For trials that take turns: a network of their own would hide the socket that gives the turns."""
 
 
 @dataclass(frozen=True, kw_only=True)

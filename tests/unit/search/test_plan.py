@@ -121,6 +121,16 @@ def test_where_little_else_is_left_the_usual_gains_include_a_compiled_model():
     assert usual.compile
 
 
+def test_a_script_that_compiles_by_itself_grows_its_micro_batch_beside_small_gains():
+    script_settings = Settings(batch_size=16, grad_accum_steps=4, compile=True, precision=Precision.BF16)
+    values = {"split": (4, 5, 6), "non_blocking": (False, True)}
+    space = make_space(script_settings, values, device_is_cpu=False)
+    following = settings_of(space, trial(0, own(space), peak=0.5))
+    assert following.non_blocking and following.batch_size > 16
+    full = settings_of(space, trial(0, own(space), peak=7.5))
+    assert full == own(space, non_blocking=True)
+
+
 def with_modes(modes=("default", "regional", "reduce-overhead")) -> SearchSpace:
     return accelerator(precision=("fp32", "bf16"), compile=(False, True), compile_mode=modes)
 
