@@ -36,6 +36,7 @@ from autotune.trial.step.operand_formats import OperandDetector
 from autotune.trial.step.roots import Roots
 from autotune.trial.step.script_autocast import OwnAutocast
 from autotune.trial.step.steps import Steps
+from autotune.trial.torch import torch_names
 from autotune.trial.torch.batch_structure import leading_size
 
 ROOT_SEARCH_STEPS = 8
@@ -77,7 +78,9 @@ class AppliedSettings:
         self._job, self._facts, self._is_later = job, job.facts, is_later
         self._is_cpu = job.device == "cpu"
         self._script_settings = job.script_settings.canonical(device_is_cpu=self._is_cpu)
-        self._asked = self._without_mapped(job.request.settings.canonical(device_is_cpu=self._is_cpu))
+        asked = job.request.settings.canonical(device_is_cpu=self._is_cpu)
+        self._stored_kind = environment_seams.stored_kind(asked, self._script_settings)
+        self._asked = self._without_mapped(asked)
         self.steps.is_by_hand = job.facts.num_optimizers == 0
         is_kept = job.serves and self._asked.compile
         is_whole = self._asked.compile_mode is not CompileMode.REGIONAL
@@ -107,6 +110,7 @@ class AppliedSettings:
             install(self)
         # Last, hence outermost: losses are noted as the script gave them, before scaling.
         self.steps.install()
+        torch_names.tag_stored_graphs(self._stored_kind)
         if Group.THREADS not in self.claims:
             environment_seams.apply_threads(self._asked, self._script_settings)
         if Group.KERNELS not in self.claims:
@@ -129,6 +133,7 @@ class AppliedSettings:
         self._operands.keep()
         models = self.roots.modules
         is_clean = self.roots.remove()
+        torch_names.tag_stored_graphs("")
         if Group.KERNELS not in self.claims:
             environment_seams.take_back_kernels(self._asked, self._script_settings, models)
             align_states(self.steps.optimizers)  # Fused kernels refuse state in another format than the weights'.

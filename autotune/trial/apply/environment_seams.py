@@ -13,7 +13,7 @@ import torch
 from autotune.settings import SETTINGS, Group, Settings
 from autotune.trial.apply.model_seams import MODEL_SEAMS
 from autotune.trial.step.roots import Roots
-from autotune.trial.torch import allocator, torch_names
+from autotune.trial.torch import allocator
 from autotune.trial.torch.patching import wrap
 
 
@@ -45,7 +45,6 @@ def apply_kernels(
         sizes_vary: Whether batches differ in size.
     """
     _write(Group.KERNELS, asked, script_settings, roots)
-    torch_names.tag_stored_graphs(stored_kind(asked, script_settings))
     for name, seam in MODEL_SEAMS.items():
         is_on, was_on = getattr(asked, name), getattr(script_settings, name)
         action: Callable[..., None] | None = seam.action(asked) if is_on else seam.undo
@@ -63,7 +62,6 @@ def apply_kernels(
 def take_back_kernels(asked: Settings, script_settings: Settings, models: Iterable[torch.nn.Module]) -> None:
     """Returns the process and the models to the script's own settings, after `apply_kernels`."""
     _write(Group.KERNELS, script_settings, asked)
-    torch_names.tag_stored_graphs("")
     for model in models:
         for name, seam in MODEL_SEAMS.items():
             is_on, was_on = getattr(asked, name), getattr(script_settings, name)

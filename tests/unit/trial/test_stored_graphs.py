@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,10 +14,13 @@ import torch
 
 from autotune.settings import Precision, Settings
 from autotune.settings.sdpa_backend import SdpaBackend
-from autotune.trial.apply import environment_seams
+from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.apply.environment_seams import stored_kind
-from autotune.trial.step.roots import Roots
 from autotune.trial.torch import torch_names
+from autotune.trial.torch.patching import recorded, unwrap
+from tests.jobs import changed
+from tests.unit.facts import script_facts
+from tests.unit.runner.samples import job
 
 OWN = Settings(batch_size=8)
 MATH = Settings(batch_size=8, sdpa_backend=SdpaBackend.MATH)
@@ -76,11 +80,18 @@ def test_a_tag_leaves_the_scripts_own_tag_as_it_was() -> None:
 
 
 @needs_tags
-def test_settings_in_force_tag_stored_graphs_until_they_are_taken_back() -> None:
+@pytest.mark.parametrize("mapped", [(), ("precision",)], ids=["by a seam", "by an argument"])
+def test_settings_in_force_tag_stored_graphs_until_they_are_taken_back(mapped: tuple[str, ...]) -> None:
     before = torch.compiler.config.cache_key_tag
-    environment_seams.apply_kernels(MATH, OWN, Roots())
-    assert torch.compiler.config.cache_key_tag == before + torch_names.TAG_MARK + stored_kind(MATH, OWN)
-    environment_seams.take_back_kernels(MATH, OWN, ())
+    asked = replace(OWN, precision=Precision.BF16)
+    trial = changed(job(), settings=asked, script_settings=OWN, mapped=mapped, facts=script_facts())
+    with recorded() as seams:
+        applied = AppliedSettings(trial)
+        applied.install()
+        tag = torch.compiler.config.cache_key_tag
+        applied.remove()
+    assert unwrap(seams)
+    assert tag.startswith(before + torch_names.TAG_MARK) and "precision=bf16" in tag
     assert torch.compiler.config.cache_key_tag == before
 
 
