@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from autotune.settings.setting import Features, Group, Memory, OwnLine, PeakFactor, Setting, switched
@@ -29,6 +30,15 @@ LEAST_SHARE = 0.01
 """Smallest share of a step, by that cost, that makes a trial worth its time."""
 
 
+class _Source(Enum):
+    """Where a large block comes from."""
+
+    PAGES = "pages of its own"
+    HEAP = "the heap's end"
+    FREED = "freed memory amid the heap"
+    UNKNOWN = "unknown"
+
+
 class _Usage(ctypes.Structure):
     """`struct mallinfo2` of malloc.h."""
 
@@ -47,13 +57,25 @@ def _read() -> bool | None:
     if not hasattr(library, "mallinfo2"):  # the GNU C library has it since version 2.33
         return None
     library.mallinfo2.restype, library.malloc.restype = _Usage, ctypes.c_void_p
+    found = _source_of_block(library, LOOKED_AT_BYTES)
+    if found is _Source.FREED:
+        # No rule is to be seen: nothing was asked of the system. A block beyond all freed memory is asked for.
+        found = _source_of_block(library, LOOKED_AT_BYTES + library.mallinfo2().fordblks)
+    return {_Source.PAGES: False, _Source.HEAP: True}.get(found)
+
+
+def _source_of_block(library: Any, num_bytes: int) -> _Source:
+    """Where the C library takes a block of this size from; the block is freed again, and none of its pages is used."""
     before = library.mallinfo2()
-    block = library.malloc(ctypes.c_size_t(LOOKED_AT_BYTES))
+    block = library.malloc(ctypes.c_size_t(num_bytes))
     after = library.mallinfo2()
     library.free(ctypes.c_void_p(block))
-    if after.hblkhd - before.hblkhd >= LOOKED_AT_BYTES:
-        return False
-    return True if after.uordblks - before.uordblks >= LOOKED_AT_BYTES else None
+    if after.hblkhd - before.hblkhd >= num_bytes:
+        return _Source.PAGES
+    if after.uordblks - before.uordblks < num_bytes:
+        return _Source.UNKNOWN
+    # By the library's own rule no such room stays at the heap's end: it is given back at once.
+    return _Source.HEAP if after.arena > before.arena or before.keepcost >= num_bytes else _Source.FREED
 
 
 def _write(is_on: Any) -> None:

@@ -187,8 +187,8 @@ class ScriptDetector:
                 self.first_losses.append(value)
 
     def grad_norm_before(self, optimizer: torch.optim.Optimizer) -> None:
-        """Notes the norm of the gradients of the first step, before the step."""
-        if self._grad_norm is None:
+        """Notes the norm of the gradients of the first step, before the step; a step's closure makes them only then."""
+        if self._grad_norm is None and not self._steps.used_closure:
             self._grad_norm = gradient_norm(parameters_of(optimizer))
 
     def _step(self, optimizer: torch.optim.Optimizer | None) -> None:

@@ -367,6 +367,7 @@ def test_accumulation_is_refused_by_name_where_backward_and_step_cannot_be_taken
     assert facts.num_optimizers == num_optimizers
     assert facts.num_backwards_per_step == num_backwards
     assert facts.uses_closure is (loop == loops.CLOSURE)
+    assert facts.first_grad_norm != 0.0
     assert of_split(facts) == reason
 
 

@@ -56,6 +56,24 @@ def test_variables_keep_freed_memory_from_the_start_on() -> None:
     assert in_force == "True" and pages < 30_000
 
 
+HOLES = """
+from autotune.settings.keep_freed_memory import SETTING, LOOKED_AT_BYTES
+if {is_written}:
+    SETTING.write(True)
+blocks = [bytes(100_000) for _ in range(3000)]  # below the size that gets pages of its own
+last = bytes(100_000)
+blocks.clear()
+print([SETTING.read() for _ in range(3)])
+"""
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_much_freed_memory_amid_the_heap_hides_no_rule(is_written: bool) -> None:
+    command = [sys.executable, "-c", HOLES.format(is_written=is_written)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str([is_written] * 3)
+
+
 def test_trials_that_differ_in_it_share_a_fork_server_since_a_call_does_the_same() -> None:
     assert set(VARIABLES) < set(BY_CALL)
 
@@ -66,7 +84,7 @@ class OtherLibrary:
     def __init__(self, *, has_question: bool) -> None:
         self.malloc = self.free = lambda *_: None
         if has_question:
-            self.mallinfo2 = lambda: SimpleNamespace(hblkhd=0, uordblks=0)
+            self.mallinfo2 = lambda: SimpleNamespace(hblkhd=0, uordblks=0, arena=0, keepcost=0, fordblks=0)
             for function in (self.mallinfo2, self.malloc):
                 function.restype = None  # type: ignore[attr-defined]
 
