@@ -166,7 +166,12 @@ class _Layers:
             self._split(path)
         else:
             Path(self._tree.at(path)).mkdir(exist_ok=True)
-            self._overlay(path, list(earlier_folders(self._plan.between, path)))
+            try:
+                self._overlay(path, list(earlier_folders(self._plan.between, path)))
+            except OSError:
+                if not self._tree.has_mounts_below(path):
+                    raise
+                self._split(path)  # As in `_cover`: no layer lies over mounts of another user.
 
     def _rebuild(self, path: str) -> None:
         """Shows a folder entry by entry, for a folder with mounts of another user inside.

@@ -36,7 +36,8 @@ class Project:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.folder, self.home, self.temporary = root / "project", root / "home", root / "tmp"
-        for made in (self.folder, self.home, self.temporary, root / "db"):
+        self.log = root / "log" / "runs.jsonl"
+        for made in (self.folder, self.home, self.temporary, root / "db", self.log.parent):
             made.mkdir()
         shutil.copy(SCRIPT, self.folder / "train.py")
         facts = script_facts(num_batch_norms=3, modules=(), first_step_s=0.1, step_s=0.001)
@@ -44,7 +45,6 @@ class Project:
         (self.folder / "notes.txt").write_text("the user's own notes")
         self.database = root / "db" / "study.db"
         self.url = f"sqlite:///{self.database}"
-        self.log = root / "runs.jsonl"
         self.before = self.files()
 
     def environment(self, **changes: str) -> dict[str, str]:
@@ -86,8 +86,9 @@ class Project:
         return process.returncode, output or "", talk or ""
 
     def search(self, study: str, *more: str, num_trials: int = 3) -> tuple[str, ...]:
-        """Words of a short search."""
-        return ("search", "train.py", "--study", study, "--trials", str(num_trials), "--time", "3m", "--json", *more)
+        """Words of a short search, whose trials really write to the log."""
+        limits = ("--trials", str(num_trials), "--time", "3m", "--writable", str(self.log.parent))
+        return ("search", "train.py", "--study", study, *limits, "--json", *more)
 
     def files(self) -> dict[str, str]:
         """The user's files with their contents' digests; a tuned config is not one of them."""

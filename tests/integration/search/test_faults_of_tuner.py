@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 SENTENCES = {
     "corrupt": "is not an SQLite database, or it is damaged",
-    "newer": "is of version 99; this release reads up to version 1",
+    "newer": "is of version 99; this release reads up to version 2",
     "read-only": "is read-only",
     "locked": "is locked by another process",
 }
