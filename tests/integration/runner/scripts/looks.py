@@ -21,7 +21,7 @@ IN_STATUS = ("SigBlk", "SigIgn", "SigCgt", "Cpus_allowed_list", "Mems_allowed_li
 IN_PROC = ("timerslack_ns", "oom_score_adj", "coredump_filter", "personality", "cgroup")
 TRIAL = re.compile(re.escape(os.path.dirname(os.environ["AUTOTUNE_TRIAL"])) + "/[^/]+")
 """The folder of a trial, whose name every one has for itself."""
-NUMBERED = re.compile(r"^(pipe:|socket:|/dev/pts/|/dev/shm/[a-z]+).*")
+NUMBERED = re.compile(r"^(?:/.*)?(pipe:|socket:|/dev/pts/|/dev/shm/[a-z]+).*")
 """What has the same kind of name in every process."""
 
 

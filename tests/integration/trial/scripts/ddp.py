@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import signal
+import sys
 import time
 
 import torch
@@ -60,6 +61,9 @@ def train(rank, num_ranks):
     torch.distributed.barrier()
     del model, optimizer
     torch.distributed.destroy_process_group()
+    if args.config is not None:
+        sys.stdout.flush()
+        os._exit(0)  # torch's own threads abort some processes that load a config, in spite of the barrier
 
 
 if __name__ == "__main__":
