@@ -41,6 +41,8 @@ STEPS_OF_RUN = 24
 """Usual steps of a run of long steps: a warm-up and a window of a dozen steps."""
 MAX_REPEATS = 3
 """Most trials that a search throws away because the device was disturbed."""
+MAX_CUT_OFF = 6
+"""Most trials in a row that are ended from outside: whatever ends them will end the next."""
 MAX_FINAL_REPEATS = 4
 """Most finals that a search throws away because others disturbed the device or kept the cores busy."""
 
@@ -80,6 +82,8 @@ class TrialLoop:
         self._repeats = Repeats(MAX_REPEATS, lambda found: found.device_disturbances)
         self._race_repeats = Repeats(MAX_REPEATS, lambda found: found.disturbances_by_others, Outcome.RACED_OUT)
         self._final_repeats = Repeats(MAX_FINAL_REPEATS, lambda found: found.disturbances_by_others)
+        self._num_cut_off = 0
+        """Trials in a row, up to the latest, that were ended from outside."""
         self._gain_ratio_per_minute: float | None = None
         """Expected gain of a minute when the latest trial began, as a share of the best rate; None when unknown."""
         self._references: dict[str, LossReference] = {}
@@ -137,6 +141,8 @@ class TrialLoop:
                 return LoopEnd(reason=proposal.reason, is_limit=proposal.is_limit)
             if self._is_hopeless(self._trial(proposal)):
                 return LoopEnd(reason="The script's own settings cannot be measured.")
+            if self._num_cut_off >= MAX_CUT_OFF:
+                return LoopEnd(reason=f"{self._num_cut_off} trials in a row were ended from outside this search.")
         return LoopEnd(reason="It was asked to stop.")
 
     def _keep_time_for_finals(self) -> None:
@@ -303,6 +309,7 @@ class TrialLoop:
         # An interruption without a request from here is the host's fault: the trial is queued again, a limited number
         # of times.
         is_host_fault = not self._stop.level and self._budget.left_to_trials_s > 0
+        self._num_cut_off = self._num_cut_off + 1 if result.outcome is Outcome.INTERRUPTED and is_host_fault else 0
         self._search.tell(proposal.number, result, is_host_fault=is_host_fault)
         self._repository.mark_told(self._study, proposal.number)
         self._repository.add_spent(self._study, self._budget.unsaved_s())

@@ -30,7 +30,7 @@ from autotune.study.jobs import Jobs
 from autotune.study.publish import count_trials, make_result, status_of, write_tuned_config
 from autotune.study.stop import StopRequest
 from autotune.study.target import make_target
-from autotune.study.trial_loop import MAX_REPEATS, TrialLoop
+from autotune.study.trial_loop import MAX_CUT_OFF, MAX_REPEATS, TrialLoop
 from autotune.units import GIB, MIB
 from tests.unit.facts import cpu_machine, script_facts, search_spec
 
@@ -300,6 +300,14 @@ def always_failing(reason):
             return run
 
     return Failing
+
+
+def test_a_search_ends_when_all_its_trials_are_ended_from_outside(bench):
+    cut_off = TrialResult(outcome=Outcome.INTERRUPTED, reason="It was ended from outside.")
+    one = bench(measure=lambda settings: cut_off)
+    assert one.loop().run().reason == f"{MAX_CUT_OFF} trials in a row were ended from outside this search."
+    assert 0 < len(one.repository.trials("train")) <= MAX_CUT_OFF
+    assert one.result(None).status is Status.ALL_FAILED
 
 
 def test_a_stop_ends_after_the_running_trial(bench):
