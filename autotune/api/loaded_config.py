@@ -12,7 +12,16 @@ from autotune.api import fit
 from autotune.api.micro_batching import note_fed
 from autotune.api.own_knobs import Knob, value_of
 from autotune.errors import ConfigError
-from autotune.settings import BY_NAME, GROUP_OF_FIELD, INERT_WITHOUT_WORKERS, SETTINGS, Group, Settings, text_of
+from autotune.settings import (
+    BY_NAME,
+    GROUP_OF_FIELD,
+    INERT_WITHOUT_WORKERS,
+    SETTINGS,
+    Group,
+    Settings,
+    stored_kind,
+    text_of,
+)
 from autotune.settings.ddp_group import ARGUMENTS, arguments_of
 from autotune.settings.loader_group import put_in_loader
 from autotune.settings.optimizer_form import forms_of
@@ -175,7 +184,6 @@ class Config:
         before wrapping for distributed training.
         """
         from autotune.api.own_autocast import use_tf32
-        from autotune.trial.apply.environment_seams import stored_kind
         from autotune.trial.apply.model_seams import MODEL_SEAMS
         from autotune.trial.torch import torch_names
 

@@ -14,7 +14,9 @@ from autotune.settings.registry import (
     LOADER_FIELDS,
     SETTINGS,
     changes_for_load,
+    graph_kind,
     own_lines,
+    stored_kind,
     variables_of,
 )
 from autotune.settings.setting import Group, KerasSeams, Setting, Value
@@ -39,7 +41,9 @@ __all__ = [
     "Settings",
     "Value",
     "changes_for_load",
+    "graph_kind",
     "own_lines",
+    "stored_kind",
     "text_of",
     "variables_of",
 ]

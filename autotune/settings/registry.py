@@ -109,6 +109,18 @@ def changes_for_load(settings: Settings, own: Settings) -> tuple[str, ...]:
     return tuple(each.name for each in SETTINGS if each.name in changed and each.helps_beside_load(*changed[each.name]))
 
 
+def graph_kind(settings: Settings) -> tuple[Any, ...]:
+    """The values of all settings that change the model's graph."""
+    return tuple(getattr(settings, setting.name) for setting in SETTINGS if setting.changes_graph)
+
+
+def stored_kind(asked: Settings, script_settings: Settings) -> str:
+    """The name of a graph's kind for torch's stored graphs; empty when the script alone would build such a graph."""
+    changed = asked.differences(script_settings)
+    names = [setting.name for setting in SETTINGS if setting.changes_graph]
+    return " ".join(f"{name}={getattr(asked, name)}" for name in names) if changed.keys() & {*names} else ""
+
+
 def own_lines(names: Iterable[str], config: str) -> tuple[str, ...]:
     """Lines for a script that applies settings itself, in order.
 

@@ -20,6 +20,8 @@ from autotune.settings import (
     Setting,
     Settings,
     Value,
+    graph_kind,
+    stored_kind,
 )
 from autotune.settings.compile_mode import CompileMode, sizes_vary
 from autotune.settings.ddp_group import ARGUMENTS, arguments_of
@@ -79,14 +81,14 @@ class AppliedSettings:
         self._is_cpu = job.device == "cpu"
         self._script_settings = job.script_settings.canonical(device_is_cpu=self._is_cpu)
         asked = job.request.settings.canonical(device_is_cpu=self._is_cpu)
-        self._stored_kind = environment_seams.stored_kind(asked, self._script_settings)
+        self._stored_kind = stored_kind(asked, self._script_settings)
         self._asked = self._without_mapped(asked)
         self.steps.is_by_hand = job.facts.num_optimizers == 0
         is_kept = job.serves and self._asked.compile
         is_whole = self._asked.compile_mode is not CompileMode.REGIONAL
         self._operands = OperandDetector(
             lambda: (self._asked.compile and is_whole) or self._script_settings.compile,
-            graph=environment_seams.graph_kind(self._asked) if is_kept else None,
+            graph=graph_kind(self._asked) if is_kept else None,
         )
         self._changes_format = False
         self._input_size: int | None = None

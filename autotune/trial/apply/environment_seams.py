@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from autotune.settings import SETTINGS, Group, Settings
+from autotune.settings import SETTINGS, Group, Settings, graph_kind
 from autotune.trial.apply.model_seams import MODEL_SEAMS
 from autotune.trial.step.roots import Roots
 from autotune.trial.torch import allocator
@@ -73,18 +73,6 @@ def take_back_kernels(asked: Settings, script_settings: Settings, models: Iterab
 def take_back_threads(asked: Settings, script_settings: Settings) -> None:
     """Returns torch to the script's own threads, after `apply_threads`."""
     _write(Group.THREADS, script_settings, asked)
-
-
-def graph_kind(settings: Settings) -> tuple[Any, ...]:
-    """The values of all settings that change the model's graph."""
-    return tuple(getattr(settings, setting.name) for setting in SETTINGS if setting.changes_graph)
-
-
-def stored_kind(asked: Settings, script_settings: Settings) -> str:
-    """The name of a graph's kind for torch's stored graphs; empty when the script alone would build such a graph."""
-    changed = asked.differences(script_settings)
-    names = [setting.name for setting in SETTINGS if setting.changes_graph]
-    return " ".join(f"{name}={getattr(asked, name)}" for name in names) if changed.keys() & {*names} else ""
 
 
 def _write(group: Group, asked: Settings, script_settings: Settings, roots: Roots | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.settings import Settings
+from autotune.settings import Settings, graph_kind
 from autotune.settings.compile_mode import GRAPHS, LEAST_TORCH_OF_REGIONS, SETTING, CompileMode
 from autotune.space.derive import derive_space
 from autotune.space.refusals import why_not_unedited
@@ -43,8 +43,6 @@ def test_a_mode_is_handed_to_the_compiler_and_read_back(asked: list[dict[str, An
 
 
 def test_each_mode_is_built_once_in_a_process_that_returns_to_the_mode(asked: list[dict[str, Any]]) -> None:
-    from autotune.trial.apply.environment_seams import graph_kind
-
     model = torch.nn.Linear(2, 2)
     for mode in (*WHOLE, *WHOLE):
         settings = Settings(compile=True, compile_mode=mode)

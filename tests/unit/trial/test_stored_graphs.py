@@ -12,10 +12,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from autotune.settings import Precision, Settings
+from autotune.settings import Precision, Settings, stored_kind
 from autotune.settings.sdpa_backend import SdpaBackend
 from autotune.trial.apply.applied import AppliedSettings
-from autotune.trial.apply.environment_seams import stored_kind
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.patching import recorded, unwrap
 from tests.jobs import changed
