@@ -93,6 +93,8 @@ class StoredStudy:
         return now
 
     def _save(self, facts: ScriptFacts, space: SearchSpace, fingerprint: dict[str, Any], layer_folder: str) -> None:
+        before = self._stored()
+        trust_record.keep(before, replace(before, facts=facts))
         self.repository.save_probe(
             self.name,
             facts=facts,
@@ -102,6 +104,9 @@ class StoredStudy:
             layer_folder=layer_folder,
             fingerprint=fingerprint,
         )
-        stored, command = self.repository.study(self.name), self.spec.command
-        self.record = replace(stored, spec=replace(stored.spec, command=command))  # The stored command has no secrets.
-        trust_record.keep(self.record)
+        self.record = self._stored()
+
+    def _stored(self) -> StudyRecord:
+        """The study as the database has it, with the secrets of the command."""
+        stored = self.repository.study(self.name)
+        return replace(stored, spec=replace(stored.spec, command=self.spec.command))

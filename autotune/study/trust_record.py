@@ -36,15 +36,17 @@ SET_BY_US = (
 setting."""
 
 
-def keep(record: StudyRecord) -> None:
-    """Notes that this user starts the study or agrees to it; from now on, the study is trusted in the present form.
+def keep(*records: StudyRecord) -> None:
+    """Notes that this user starts the study or agrees to it; from now on, the study is trusted in these forms alone.
 
     Secret arguments are kept in the state folder too, because the database has them masked.
 
     Args:
-        record: The study with the whole command, secret arguments included.
+        records: Forms of one study with the whole command, secret arguments included. Before a change of a stored study
+            both forms are kept, because another tuner may read the study before or after the change.
     """
-    parts = {name: signed(text) for name, text in _followed(record).items()}
+    record = records[-1]
+    parts = {name: sorted({signed(_followed(form)[name]) or "" for form in records}) for name in _followed(record)}
     is_secret = MASK in "".join(mask_arguments(record.spec.command))
     command = list(record.spec.command) if is_secret else None
     write_state(_KIND, _place(record), {"parts": parts, "command": command})
@@ -77,9 +79,7 @@ def what_differs(record: StudyRecord) -> tuple[str, ...]:
     """Names of the parts of a resume that this user has neither started nor agreed to; empty when all is trusted."""
     parts = read_state(_KIND, _place(record)).get("parts")
     known: Mapping[str, Any] = parts if isinstance(parts, dict) else {}
-    return tuple(
-        name for name, text in _followed(record).items() if known.get(name) is None or known[name] != signed(text)
-    )
+    return tuple(name for name, text in _followed(record).items() if not _is_one_of(known.get(name), signed(text)))
 
 
 def differences(record: StudyRecord, other: StudyRecord) -> tuple[str, ...]:
@@ -141,6 +141,11 @@ def what_runs(record: StudyRecord) -> str:
             f"  imports   {len(record.facts.imports)} modules before the script: {_first(record.facts.imports)}"
         )
     return "\n".join(lines)
+
+
+def _is_one_of(known: object, digest: str | None) -> bool:
+    """Whether a digest is among the digests of a state file; files of earlier versions have one digest, not a list."""
+    return bool(digest) and digest in (known if isinstance(known, list) else [known])
 
 
 def _first(names: tuple[str, ...], num: int = 8) -> str:

@@ -6,11 +6,14 @@ import json
 import sqlite3
 import stat
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from autotune.cli.main import main
 from autotune.errors import UsageError
+from autotune.store.repository import Repository
+from autotune.study.trust_record import check_trusted
 from tests.unit.study.test_searching import interrupted_after
 from tests.unit.study.whole_search import folder
 
@@ -37,6 +40,24 @@ def edit(folder, change):
 def test_a_study_that_this_user_started_goes_on_without_a_question(folder):
     interrupted_after(folder, 2)
     assert folder.resume().trials.total == 6
+
+
+def test_a_tuner_beside_the_probe_trusts_the_study_before_and_after_the_probe_is_stored(folder, monkeypatch):
+    """Tuners of other machines read the study at any time, also between the two writes of the tuner that probes."""
+    seen = []
+    save_probe = Repository.save_probe
+
+    def watched(repository, name, **values):
+        for look in (lambda: None, lambda: save_probe(repository, name, **values)):
+            look()
+            record = repository.study(name)
+            check_trusted(record)
+            seen.append(record.facts is not None)
+
+    monkeypatch.setattr(Repository, "save_probe", watched)
+    folder.runner.facts = replace(folder.runner.facts, imports=("json", "torch"))
+    assert folder.search().trials.total == 6
+    assert seen == [False, True]
 
 
 @pytest.mark.parametrize(
