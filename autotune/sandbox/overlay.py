@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -99,10 +99,11 @@ class _Layers:
     def _cover(self, path: str) -> None:
         """Shows a folder or a file without real writes: through layers, entry by entry, or read-only.
 
-        In a read-only folder the script still writes to known folders, through layers of their own.
+        In a read-only folder the script still writes to known folders, through layers of their own. A folder of another
+        user that this user cannot enter needs no layers: a temporary folder may have hundreds of such folders.
         """
-        if not Path(path).is_dir():
-            self._tree.bind(path, is_writable=False)
+        if not Path(path).is_dir() or _is_closed(path):
+            self._tree.bind(path, is_writable=False, is_recursive=True)
             return
         has_mounts = self._tree.has_mounts_below(path)
         # The kernel refuses a layer over a folder with mounts inside, unless this user made the mounts.
@@ -145,8 +146,13 @@ class _Layers:
                     make_way(path, upper, known)
         namespaces.mount_overlay(self._tree.at(path), lowers, str(upper), str(work))
 
-    def _split(self, path: str) -> None:
-        """Hands on the entries of earlier layers in a folder above the workspace, one by one."""
+    def _split(self, path: str, covered: Collection[str] = ()) -> None:
+        """Hands on the entries of earlier layers in a folder without earlier layers, one by one.
+
+        Args:
+            path: The folder.
+            covered: Names of inner folders that have their earlier layers already.
+        """
         earlier = [folder for folder, _ in earlier_folders(self._plan.between, path)]
         names = {entry.name for folder in earlier for entry in os.scandir(folder)}
         for name in sorted(names):
@@ -154,11 +160,11 @@ class _Layers:
             if self._tree.is_mount_point(inner) or inner == self._plan.workspace:
                 continue
             source = next((Path(folder, name) for folder in earlier if is_kept(Path(folder, name))), None)
-            if source is not None:
+            if source is not None and not (name in covered and source.is_dir() and not source.is_symlink()):
                 self._hand_on(inner, source)
 
     def _hand_on(self, path: str, source: Path) -> None:
-        """Shows one entry of an earlier layer at a path, in place of what a lower layer has there."""
+        """Shows one entry of an earlier layer at a path, in place of the lower layers' entry."""
         _clear(source, Path(self._tree.at(path)))
         if not source.is_dir() or source.is_symlink():
             _copy_file(source, Path(self._tree.at(path)))
@@ -166,12 +172,7 @@ class _Layers:
             self._split(path)
         else:
             Path(self._tree.at(path)).mkdir(exist_ok=True)
-            try:
-                self._overlay(path, list(earlier_folders(self._plan.between, path)))
-            except OSError:
-                if not self._tree.has_mounts_below(path):
-                    raise
-                self._split(path)  # As in `_cover`: no layer lies over mounts of another user.
+            self._overlay(path, list(earlier_folders(self._plan.between, path)))
 
     def _rebuild(self, path: str) -> None:
         """Shows a folder entry by entry, for a folder with mounts of another user inside.
@@ -187,7 +188,7 @@ class _Layers:
         namespaces.mount(str(folder), self._tree.at(path), None, MS_BIND)
         for entry in entries:
             self._rebuild_entry(entry, folder / entry.name)
-        self._split(path)
+        self._split(path, covered={entry.name for entry in entries if entry.is_dir(follow_symlinks=False)})
 
     def _rebuild_entry(self, entry: os.DirEntry[str], here: Path) -> None:
         is_mount = entry.path in self._tree.mounts
@@ -217,8 +218,13 @@ class _Layers:
         return is_inside(workspace, path) and self._tree.mount_of(path) == self._tree.mount_of(workspace)
 
 
+def _is_closed(folder: str) -> bool:
+    """Whether a folder of another user has nothing within reach of this user."""
+    return not os.access(folder, os.X_OK) and Path(folder).stat().st_uid != os.geteuid()
+
+
 def _clear(source: Path, target: Path) -> None:
-    """Removes what a copy cannot replace: links, which lead elsewhere, what gives way to a link, and other kinds."""
+    """Removes a target that a copy cannot replace: a link, a target in place of a link, or an entry of another kind."""
     if not os.path.lexists(target):
         return
     if target.is_symlink() or source.is_symlink() or target.is_dir() != source.is_dir():

@@ -82,12 +82,12 @@ class Project:
     def run(self, *arguments: str, **options: Any) -> tuple[int, str, str]:
         """Exit code, standard output and standard error of the command, which ends by itself."""
         process = self.start(*arguments, **options)
-        output, talk = process.communicate(timeout=240)
+        output, talk = process.communicate(timeout=540)
         return process.returncode, output or "", talk or ""
 
     def search(self, study: str, *more: str, num_trials: int = 3) -> tuple[str, ...]:
         """Words of a short search, whose trials really write to the log."""
-        limits = ("--trials", str(num_trials), "--time", "3m", "--writable", str(self.log.parent))
+        limits = ("--trials", str(num_trials), "--time", "8m", "--writable", str(self.log.parent))
         return ("search", "train.py", "--study", study, *limits, "--json", *more)
 
     def files(self) -> dict[str, str]:
