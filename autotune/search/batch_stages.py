@@ -57,7 +57,7 @@ def grow_micro_batch(state: PlanState) -> None:
 
 
 def larger_batch(state: PlanState) -> dict[str, Value]:
-    """The change to the largest micro-batch within a step that should stay under the cap; empty without one."""
+    """The change to the largest micro-batch within a step with a predicted peak under the cap; empty if none fits."""
     fitting = _values_that_fit(state)
     return {_parameter(state): fitting[-1]} if fitting else {}
 

@@ -1,8 +1,8 @@
 """`keep_freed_memory`: the C library keeps the host memory that a step frees, for the next step.
 
-By its own rule the GNU C library gives large blocks back to the system as soon as they are freed. The next step asks
-for them again, and the system clears each page of 4 KiB anew at its first use. A convolution network on two cores of a
-virtual machine asked for 147,000 pages a step; with the memory kept it asked for none, and trained 2.4 times as fast.
+By default the GNU C library gives every freed large block back to the system. The next step asks for the blocks again,
+and the system clears each page of 4 KiB at the page's first use. A convolution network on two cores of a virtual
+machine asked for 147,000 pages a step; with the memory kept the network asked for none, and trained 2.4 times as fast.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ VARIABLES = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1", "MALLOC_TO
 PARAMETERS = ((-4, 0), (-1, -1), (-2, 64 << 20))
 """The same as calls of `mallopt`: M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD of malloc.h."""
 LOOKED_AT_BYTES = 64 << 20
-"""Size of the block that shows the rule in force. The library's own rule gives pages of their own to every block above
-32 MiB, and learns nothing from such a block."""
+"""Size of the block that shows the rule in force. By default every block above 32 MiB gets separate pages, and changes
+nothing in the rule."""
 FAULT_S = 1e-6
 """Least cost of a page's first use, in seconds; in a virtual machine 4 to 7 microseconds were measured."""
 LEAST_SHARE = 0.01
-"""Smallest share of a step, by that cost, that makes a trial worth its time."""
+"""Smallest share of a step for first uses of pages, at `FAULT_S` each, to make a trial worthwhile."""
 
 
 class _Source(Enum):
-    """Where a large block comes from."""
+    """The source of a large block."""
 
-    PAGES = "pages of its own"
+    PAGES = "separate pages"
     HEAP = "the heap's end"
     FREED = "freed memory amid the heap"
     UNKNOWN = "unknown"
@@ -52,20 +52,20 @@ class _Usage(ctypes.Structure):
 
 
 def _read() -> bool | None:
-    """Whether freed memory is kept, by where a large block comes from; None for other C libraries and allocators."""
+    """Whether freed memory is kept, by the source of a large block; None for other C libraries and allocators."""
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallinfo2"):  # the GNU C library has it since version 2.33
         return None
     library.mallinfo2.restype, library.malloc.restype = _Usage, ctypes.c_void_p
     found = _source_of_block(library, LOOKED_AT_BYTES)
     if found is _Source.FREED:
-        # No rule is to be seen: nothing was asked of the system. A block beyond all freed memory is asked for.
+        # The system was asked for nothing, so no rule showed. A block larger than all freed memory needs the system.
         found = _source_of_block(library, LOOKED_AT_BYTES + library.mallinfo2().fordblks)
     return {_Source.PAGES: False, _Source.HEAP: True}.get(found)
 
 
 def _source_of_block(library: Any, num_bytes: int) -> _Source:
-    """Where the C library takes a block of this size from; the block is freed again, and none of its pages is used."""
+    """The source of the C library's block of this size; the block is freed again, and no page of the block is used."""
     before = library.mallinfo2()
     block = library.malloc(ctypes.c_size_t(num_bytes))
     after = library.mallinfo2()
@@ -74,7 +74,7 @@ def _source_of_block(library: Any, num_bytes: int) -> _Source:
         return _Source.PAGES
     if after.uordblks - before.uordblks < num_bytes:
         return _Source.UNKNOWN
-    # By the library's own rule no such room stays at the heap's end: it is given back at once.
+    # By default the library gives so much room at the heap's end back at once; only under the setting does room remain.
     return _Source.HEAP if after.arena > before.arena or before.keepcost >= num_bytes else _Source.FREED
 
 

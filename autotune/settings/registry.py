@@ -110,15 +110,21 @@ def changes_for_load(settings: Settings, own: Settings) -> tuple[str, ...]:
 
 
 def graph_kind(settings: Settings) -> tuple[Any, ...]:
-    """The values of all settings that change the model's graph."""
+    """The values of all settings that change the model's graph, in the settings' order."""
     return tuple(getattr(settings, setting.name) for setting in SETTINGS if setting.changes_graph)
 
 
 def stored_kind(asked: Settings, script_settings: Settings) -> str:
-    """The name of a graph's kind for torch's stored graphs; empty when the script alone would build such a graph."""
-    changed = asked.differences(script_settings)
+    """The name of a kind of graph, as a tag on torch's stored graphs; empty for the graph of the script alone.
+
+    Args:
+        asked: The settings to put in force.
+        script_settings: The script's own settings.
+    """
     names = [setting.name for setting in SETTINGS if setting.changes_graph]
-    return " ".join(f"{name}={getattr(asked, name)}" for name in names) if changed.keys() & {*names} else ""
+    if asked.differences(script_settings).keys().isdisjoint(names):
+        return ""
+    return " ".join(f"{name}={getattr(asked, name)}" for name in names)
 
 
 def own_lines(names: Iterable[str], config: str) -> tuple[str, ...]:

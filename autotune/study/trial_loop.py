@@ -42,7 +42,7 @@ STEPS_OF_RUN = 24
 MAX_REPEATS = 3
 """Most trials that a search throws away because the device was disturbed."""
 MAX_CUT_OFF = 6
-"""Most trials in a row that are ended from outside: whatever ends them will end the next."""
+"""Most trials in a row that are ended from outside: the same cause will end the next trial."""
 MAX_FINAL_REPEATS = 4
 """Most finals that a search throws away because others disturbed the device or kept the cores busy."""
 

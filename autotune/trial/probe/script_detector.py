@@ -187,7 +187,7 @@ class ScriptDetector:
                 self.first_losses.append(value)
 
     def grad_norm_before(self, optimizer: torch.optim.Optimizer) -> None:
-        """Notes the norm of the gradients of the first step, before the step; a step's closure makes them only then."""
+        """Notes the norm of the first step's gradients, before the step; a closure makes gradients within the step."""
         if self._grad_norm is None and not self._steps.used_closure:
             self._grad_norm = gradient_norm(parameters_of(optimizer))
 

@@ -226,7 +226,7 @@ def leave_uncompiled(code: Any) -> None:
 
 
 TAG_MARK = "autotune:"
-"""Begin of our part of the tag on stored graphs; the part before is the script's own."""
+"""Beginning of our part of the tag on stored graphs; the part before is the script's own."""
 
 
 def tag_stored_graphs(kind: str) -> None:
