@@ -6,6 +6,7 @@ from tests.street.script import Source
 
 EXAMPLES = Source("pytorch/examples", "77f55b912142e11fcfdf5b530231fb9c52f181e8")
 VISION = Source("pytorch/vision", "acccf86477759b2d3500f1ae1be065f7b1e409ec")
+VISION_0_21 = Source("pytorch/vision", "7af698794eded568735f9519593603c1ec889eba")
 TIMM = Source("huggingface/pytorch-image-models", "aa4b5850c1543fa488abf260f18390eda46cf85d")
 TRANSFORMERS = Source("huggingface/transformers", "cc041637bc2b3639bba0b8f85672c1653cdb6248")
 ACCELERATE = Source("huggingface/accelerate", "16cb6eb80dd9aa8b4df1a63ef57863e455d53b83")

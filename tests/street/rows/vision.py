@@ -7,7 +7,7 @@ from functools import partial
 from tests.street import data
 from tests.street.rows.examples import MNIST, NO_FLAGS
 from tests.street.rows.first import TORCHVISION_LINE, batches
-from tests.street.rows.sources import ACCELERATE, TUTORIAL, UNET, VISION, YOLOV5, YOLOX
+from tests.street.rows.sources import ACCELERATE, TUTORIAL, UNET, VISION, VISION_0_21, YOLOV5, YOLOX
 from tests.street.script import Data, Progress, Script
 
 COCO = Data(name="coco", make=partial(data.coco, pictures_made=600, train=6000, val=100))
@@ -27,7 +27,7 @@ SCRIPTS = (
         expert=dict.fromkeys(("gpu", "2gpu"), "+ --amp -j {cores}"), progress=batches(TORCHVISION_LINE, 2),
     ),
     Script(
-        name="torchvision_segmentation", kind="torchvision references", source=VISION,
+        name="torchvision_segmentation", kind="torchvision references", source=VISION_0_21,
         script="train.py", folder="references/segmentation", data=COCO, packages=("torchvision", "pycocotools"),
         arguments={"gpu": "--model fcn_resnet50 --aux-loss --data-path {data}"},
         expert={"gpu": "+ --amp -j {cores}"}, progress=batches(TORCHVISION_LINE, 8),
