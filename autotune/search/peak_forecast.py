@@ -30,6 +30,9 @@ BEYOND_CAP = 1.02
 """Share of the cap assumed as the need of a failed trial whose predicted need is lower."""
 BEYOND_CAP_READING = 0.02
 
+ESTIMATED = 0.3
+"""Standard deviation of the logarithm of the fixed part when the probe gives an estimate."""
+
 MAX_ITERATIONS = 12
 
 
@@ -56,9 +59,10 @@ class PeakForecast:
         history: Finished trials; without a measured peak, every setting fits.
         space: Space of the trials.
         cap_bytes: Largest peak memory allowed for a trial.
+        fixed_bytes: Estimate of the part of every peak that does not grow with the micro-batch; None if unknown.
     """
 
-    def __init__(self, history: History, space: SearchSpace, cap_bytes: int) -> None:
+    def __init__(self, history: History, space: SearchSpace, cap_bytes: int, fixed_bytes: float | None = None) -> None:
         self._space, self._cap_bytes = space, cap_bytes
         self._is_cpu = space.device_is_cpu
         measured = [trial for trial in history.trials if trial.outcome.is_complete and trial.peak_memory_bytes]
@@ -74,9 +78,11 @@ class PeakForecast:
         self._failed = [trial.settings for trial in failed]
         smallest = min(math.exp(peak) for peak in self._peaks)
         size = min(_size(one) for one in self._settings)
+        is_known = fixed_bytes is not None and 0 < fixed_bytes < smallest
+        fixed = fixed_bytes if fixed_bytes is not None and is_known else smallest / 2
         self._priors = (
-            PeakFactor(mean=math.log(smallest / 2), deviation=UNKNOWN),
-            PeakFactor(mean=math.log(smallest / 2 / size), deviation=UNKNOWN),
+            PeakFactor(mean=math.log(fixed), deviation=ESTIMATED if is_known else UNKNOWN),
+            PeakFactor(mean=math.log((smallest - fixed) / size), deviation=UNKNOWN),
             HALF,
             COMPILED,
             ACCUMULATED,

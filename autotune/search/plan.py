@@ -168,7 +168,7 @@ def _usual_gains(state: PlanState) -> None:
     settings = state.changed({**compute, **loader})
     if settings.differences(state.best).keys() <= SMALL_GAINS:
         # A script with its own number format and no loader: only compilation can still gain much.
-        settings = state.changed({**compute, **loader, "compile": True})
+        settings = state.changed({**compute, **loader, **_usual_build(state)})
     if settings.differences(state.best).keys() <= SMALL_GAINS:
         # Nor can the model be compiled, mostly because the script does so: a larger micro-batch may gain most.
         settings = state.changed({**compute, **loader, **larger_batch(state)})
@@ -178,6 +178,14 @@ def _usual_gains(state: PlanState) -> None:
     if trial is not None and not trial.outcome.is_complete:
         # One change does harm here, rarely a loader change. From here on the plan tries the other changes singly.
         state.consider(loader, "usual_loader")
+
+
+def _usual_build(state: PlanState) -> dict[str, Value]:
+    """The changes to a wholly compiled model; without the time, to compiled blocks, or none."""
+    for mode in (CompileMode.DEFAULT, CompileMode.REGIONAL):
+        if mode in state.limits.early_builds and mode in {*state.choices("compile_mode"), CompileMode.DEFAULT}:
+            return {"compile": True, "compile_mode": mode.value}
+    return {}
 
 
 def _compile(state: PlanState) -> None:

@@ -46,6 +46,8 @@ class PlanLimits:
     """Largest peak memory allowed for a trial."""
     fixed_bytes: float = 0.0
     """Least part of every peak that does not grow with the micro-batch: weights, gradients, optimizer state."""
+    fixed_estimate_bytes: float | None = None
+    """Estimate of that part from the probe; None where the probe shows too little."""
     noise_ratio: float = 0.02
     """Relative noise of rates; a smaller difference is noise."""
     early_builds: tuple[CompileMode, ...] = EARLY_BUILDS

@@ -305,10 +305,16 @@ class Search:
         """The plan's next step; without time for a compiled model, the quickest build, or the step after the build."""
         planned = self._planned(snapshot)
         for modes in ((CompileMode.REGIONAL,), ()):
-            if isinstance(planned, PlanFinished) or planned.stage != COMPILE_STAGE or _is_affordable(planned, prices):
+            if isinstance(planned, PlanFinished) or planned.stage not in (USUAL_STAGE, COMPILE_STAGE):
+                break
+            if not self._builds(planned) or _is_affordable(planned, prices):
                 break
             planned = plan(self._with_running(snapshot), self._space, replace(self._limits, early_builds=modes))
         return planned
+
+    def _builds(self, planned: Candidate) -> bool:
+        """Whether a step of the plan compiles a model that the script does not compile."""
+        return planned.settings.compile and not self._script_settings.compile
 
     def _next(self, snapshot: StudySnapshot, prices: Prices) -> Candidate | SearchExhausted:
         """The next candidate after these trials, or the reason to stop."""
@@ -333,11 +339,11 @@ class Search:
         if last is not None:
             return last
         planned = self._planned_in_time(snapshot, prices)
-        if isinstance(planned, Candidate):
-            # The second trial may pass the time, because one trial compares nothing; but not by a compilation.
-            builds = planned.settings.compile and not self._script_settings.compile
-            if (len(history) < 2 and not builds) or _is_affordable(planned, prices):
-                return planned
+        # The second trial may pass the time, because one trial compares nothing; but not by a compilation.
+        if isinstance(planned, Candidate) and (
+            (len(history) < 2 and not self._builds(planned)) or _is_affordable(planned, prices)
+        ):
+            return planned
         candidate = outlook()
         ending = self._why_to_end(history, candidate, prices)
         if ending is None and candidate is not None:

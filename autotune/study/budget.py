@@ -95,7 +95,7 @@ class Budget:
         self._kept_for: tuple[int, ...] = ()
         self._looks_s = 0.0
         """Time kept for measurements after the finals, in seconds."""
-        self._is_noisy = False
+        self._is_noisy, self._num_rivals = False, NUM_FINALISTS
         self._shares_processes = False
         """Whether a trial ran in a process of other trials, unlike the finals."""
 
@@ -135,14 +135,16 @@ class Budget:
         elapsed_s, self._saved_at = now - self._saved_at, now
         return elapsed_s
 
-    def keep_for(self, contenders: Collection[int], *, is_noisy: bool = False) -> None:
+    def keep_for(self, contenders: Collection[int], *, is_noisy: bool = False, num_rivals: int = NUM_FINALISTS) -> None:
         """Keeps the time for the fewest rounds of these trials, and for the usual rounds of more.
 
         Args:
             contenders: Numbers of the baseline and of the fastest other trial.
             is_noisy: Whether the rates of trials scatter more than on a quiet machine.
+            num_rivals: Number of trials that may be faster than the baseline. Without one, further trials gain more
+                than further rounds.
         """
-        self._kept_for, self._is_noisy = tuple(contenders), is_noisy
+        self._kept_for, self._is_noisy, self._num_rivals = tuple(contenders), is_noisy, num_rivals
 
     def keep_for_looks(self, number: int, settings: Settings) -> None:
         """Keeps time after the finals for the memory of a trial, in one new process.
@@ -304,7 +306,7 @@ class Budget:
     @property
     def reserve_s(self) -> float:
         """Time kept for the finals, in seconds; in a short search, only the least time that finals need."""
-        num_finalists = min(NUM_FINALISTS, self._num_trials // TRIALS_PER_FINALIST)
+        num_finalists = min(NUM_FINALISTS, self._num_rivals, self._num_trials // TRIALS_PER_FINALIST)
         num_rounds, share = (NOISY_ROUNDS, NOISY_SHARE) if self._is_noisy else (NUM_ROUNDS, FINALS_SHARE)
         usual_s = num_rounds * (1 + num_finalists) * self.final_s if num_finalists else 0.0
         return max(self._verified_s, min(usual_s, share * self._total_s))

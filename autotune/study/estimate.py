@@ -149,6 +149,20 @@ def memory_parts(facts: ScriptFacts) -> MemoryParts:
     )
 
 
+def fixed_bytes(facts: ScriptFacts, outside_bytes: int) -> float | None:
+    """Estimate of the device memory that does not grow with the micro-batch; None on a CPU and for unknown parts.
+
+    Args:
+        facts: Facts of the probe.
+        outside_bytes: Memory of a process outside the allocator.
+    """
+    if facts.device == "cpu" or facts.parameter_bytes is None:
+        return None
+    kept = facts.gradient_bytes or 0 if facts.num_micro_batches_per_step > 1 else 0
+    own = facts.parameter_bytes + (facts.optimizer_state_bytes or 0) + kept + _other_bytes(facts)
+    return ROOM_RATIO * own + outside_bytes
+
+
 def _other_bytes(facts: ScriptFacts) -> int:
     """Memory beside the parts of training; the first batch counts as data of the device."""
     before = max(0, (facts.allocated_before_bytes or 0) - (facts.parameter_bytes or 0))

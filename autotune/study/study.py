@@ -21,6 +21,7 @@ from autotune.search.study_search import Search
 from autotune.space.search_space import SearchSpace
 from autotune.store.records import Owner
 from autotune.study.budget import MOST_FINALISTS, Budget
+from autotune.study.estimate import fixed_bytes
 from autotune.study.finals import Finals, FinalsResult, results_without_choice
 from autotune.study.jobs import Jobs
 from autotune.study.larger_batches import BatchGain, BatchProbe
@@ -114,6 +115,7 @@ class Study:
                 usable_cpus=target.usable_cpus / (facts.world_size if facts is not None else 1),
                 cap_bytes=target.cap_bytes,
                 fixed_bytes=TRAINED_BYTES * facts.num_parameters if facts is not None else 0.0,
+                fixed_estimate_bytes=fixed_bytes(facts, target.outside_allocator_bytes) if facts is not None else None,
             ),
             seed=spec.seed,
             max_trials=spec.trials_limit,

@@ -37,6 +37,8 @@ from autotune.units import format_minutes, format_seconds
 from autotune.verdict.format_parity import references_of
 
 RENEW_EVERY_S = 30.0
+LEAST_HOPE = 0.9
+"""Share of the baseline's rate up to which a trial has no hope in the finals."""
 STEPS_OF_RUN = 24
 """Usual steps of a run of long steps: a warm-up and a window of a dozen steps."""
 MAX_REPEATS = 3
@@ -154,8 +156,13 @@ class TrialLoop:
         rivals = [trial.number for trial in history.feasible if trial.number != own]
         affordable = [number for number in rivals if self._budget.affords_least_rounds((own, number))]
         contenders = (own, *(affordable or rivals)[:1]) if rivals else ()
-        self._budget.keep_for(contenders, is_noisy=self._search.is_noisy)
-        if history.best is not None and not self._jobs.target.device.is_cpu:
+        least = LEAST_HOPE * (history.baseline.samples_per_second or 0.0)
+        num_rivals = sum(
+            trial.number != own and (trial.samples_per_second or 0.0) > least for trial in history.feasible
+        )
+        self._budget.keep_for(contenders, is_noisy=self._search.is_noisy, num_rivals=num_rivals)
+        # With one measured trial there is nothing to publish yet, and the second trial may be a compilation.
+        if history.best is not None and rivals and not self._jobs.target.device.is_cpu:
             self._budget.keep_for_looks(history.best.number, history.best.settings)
 
     def measure(

@@ -13,6 +13,7 @@ from autotune.model.outcome import Outcome
 from autotune.search.after_plan import AfterPlan
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan_state import Candidate, PlanLimits
+from autotune.search.prices import FREE, Prices
 from autotune.search.sampler import TpeSampler
 from autotune.search.study_trials import StudySnapshot, StudyTrials
 from autotune.settings import Settings
@@ -27,13 +28,17 @@ OWN = Settings(num_workers=4, batch_size=32)
 LIMITS = PlanLimits(usable_cpus=8.0, cap_bytes=8 * GIB)
 
 
-def outlook(space: SearchSpace, *trials: FinishedTrial, gated: Mapping[int, Settings] | None = None) -> Candidate:
+def outlook(
+    space: SearchSpace,
+    *trials: FinishedTrial,
+    gated: Mapping[int, Settings] | None = None,
+    limits: PlanLimits = LIMITS,
+    prices: Prices = FREE,
+) -> Candidate | None:
     study = StudyTrials(None, "study", space, {})
-    after_plan = AfterPlan(study, TpeSampler(space, 1), space, LIMITS)
+    after_plan = AfterPlan(study, TpeSampler(space, 1), space, limits)
     snapshot = StudySnapshot(finished=trials, running=(), gated=gated or {})
-    found = after_plan.outlook(snapshot, History(trials, space.script_settings))
-    assert found is not None
-    return found
+    return after_plan.outlook(snapshot, History(trials, space.script_settings), prices)
 
 
 def test_where_the_loader_is_the_limit_nothing_is_expected_of_faster_compute():
@@ -75,6 +80,16 @@ def test_a_risk_is_worth_less_to_a_search_that_failed_often():
     ]
     failed = [replace(one, lacks_host_memory=True) for one in lacking]
     assert outlook(space, *calm).expected_gain_ratio > outlook(space, *calm, *failed).expected_gain_ratio
+
+
+@pytest.mark.parametrize(("left_s", "size"), [(1000.0, 128), (100.0, None)])
+def test_with_time_for_few_trials_none_is_spent_on_what_may_not_fit(left_s, size):
+    """128 samples take 8 of 8 GiB, so they fit in half of all cases."""
+    space = make_space(OWN, {"batch_size": (32, 128)}, device_is_cpu=False)
+    limits = replace(LIMITS, fixed_estimate_bytes=0.2 * GIB)
+    prices = Prices(trial_s=lambda settings: 40.0, spare_s=lambda settings: left_s)
+    found = outlook(space, trial(0, OWN, peak=2.15), limits=limits, prices=prices)
+    assert (found.settings.batch_size if found is not None else None) == size
 
 
 def test_where_many_settings_are_alike_the_next_trial_is_a_change_that_may_gain_much():

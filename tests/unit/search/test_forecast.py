@@ -139,6 +139,22 @@ def test_what_needs_no_more_than_what_fitted_fits():
     assert probability(near, batch_size=64, cudnn_benchmark=True, pin_memory=True) == 1.0
 
 
+def test_the_parts_that_the_probe_saw_make_a_line_of_one_micro_batch():
+    """A trial of nanoGPT with 12 samples took 15.7 GiB, one with 60 did not fit 71."""
+    one = History([trial(0, OWN, peak=2.2)], OWN)
+    larger, too_large = (replace(OWN, batch_size=size) for size in (112, 128))  # 7.2 and 8.2 GiB of 8
+    blind, knowing = (PeakForecast(one, SPACE, CAP_BYTES, fixed) for fixed in (None, 0.2 * GIB))
+    assert knowing.fit_probability(larger) > 0.99 > blind.fit_probability(larger)
+    assert knowing.fit_probability(too_large) < 0.5 < blind.fit_probability(too_large)
+
+
+@pytest.mark.parametrize("fixed_bytes", [0.0, 3 * GIB])
+def test_an_estimate_beyond_the_measured_peak_counts_for_nothing(fixed_bytes):
+    one, larger = History([trial(0, OWN, peak=2.2)], OWN), replace(OWN, batch_size=64)
+    blind = PeakForecast(one, SPACE, CAP_BYTES).fit_probability(larger)
+    assert PeakForecast(one, SPACE, CAP_BYTES, fixed_bytes).fit_probability(larger) == blind
+
+
 def test_formats_of_half_the_width_are_likely_to_make_room():
     line = [trial(n, replace(OWN, batch_size=size), peak=1 + size / 16) for n, size in enumerate((16, 32))]
     assert probability(*line, batch_size=128, precision="bf16") > 0.8 > 0.05 > probability(*line, batch_size=128)

@@ -132,6 +132,28 @@ def test_a_second_trial_that_compiles_is_tried_within_the_time_alone() -> None:
     assert [settings.compile for settings in second.values()] == [False, True]
 
 
+def test_a_second_trial_without_the_time_for_a_whole_build_compiles_the_blocks_that_repeat() -> None:
+    """Of nanoGPT, which has no loader and a format of its own, five minutes allow no more."""
+    space = make_space(
+        Settings(batch_size=64),
+        {
+            "compile": (False, True),
+            "non_blocking": (False, True),
+            "compile_mode": ("default", "regional"),
+            "batch_size": (64, 128, 256),
+        },
+        device_is_cpu=False,
+    )
+
+    def second(left_s: float) -> Settings:
+        time = Prices(trial_s=lambda one: 20.0 + BUILD_S[build_of(one)], spare_s=lambda one: left_s)
+        return planned(left_s, space, num=2, time=time)[-1].settings
+
+    found = [(one.compile, str(one.compile_mode), one.batch_size) for one in map(second, (60.0, 30.0))]
+    assert found == [(True, "default", 64), (True, "regional", 64)]
+    assert not second(25.0).compile
+
+
 def minute(*gains: float | None, price_s: float) -> str | None:
     sampled = [
         replace(trial(number, replace(OWN, num_workers=number), 90.0), stage=SAMPLED_STAGE, expected_gain_ratio=gain)

@@ -17,6 +17,7 @@ from autotune.study.budget import (
     NUM_FINALISTS,
     NUM_ROUNDS,
     REBUILD_SHARE,
+    TRIALS_PER_FINALIST,
     Budget,
 )
 
@@ -317,3 +318,14 @@ def test_a_slow_build_of_one_mode_raises_the_price_of_the_others():
     slow.trial_took(18.0 + 2 * COMPILATION_S, window_s=3.0, number=1, settings=COMPILED)
     mode = of_mode(CompileMode.REDUCE_OVERHEAD)
     assert slow.trial_s(mode) - slow.trial_s() == pytest.approx(2 * (usual.trial_s(mode) - usual.trial_s()))
+
+
+def test_without_a_trial_that_may_win_only_the_fewest_rounds_are_kept():
+    """Beside trials slower than the script's own settings, half of a search of 2 minutes was left unspent."""
+    budget = Budget(120.0, 0.0, Clock())
+    for number in range(2 * TRIALS_PER_FINALIST):
+        budget.trial_took(5.0, window_s=2.0, number=number)
+    budget.keep_for((0, 1), is_noisy=True)
+    hopeful_s = budget.reserve_s
+    budget.keep_for((0, 1), is_noisy=True, num_rivals=0)
+    assert budget.reserve_s == LEAST_ROUNDS * budget.round_s((0, 1)) < hopeful_s
