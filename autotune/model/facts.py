@@ -155,6 +155,9 @@ class ScriptFacts:
     """torch optimizers with at least one step; 0 = a hand-written update."""
     optimizer: str
     uses_closure: bool
+    counts_evaluations: bool = False
+    """True when the optimizer evaluates its closure several times in a step and no batches are counted: each evaluation
+    then counts as a step."""
     num_batch_norms: int
     num_convolutions: int
     num_root_modules: int

@@ -71,7 +71,8 @@ def why_no_samples(facts: ScriptFacts, *, is_declared: bool) -> str:
     if is_declared or (facts.loader is None and facts.foreign_loader):
         return ""
     if facts.loader is None:
-        return "no torch DataLoader was seen to train, so steps are counted (--samples-per-step)"
+        counted = "evaluations of the optimizer's closure" if facts.counts_evaluations else "steps"
+        return f"no torch DataLoader was seen to train, so {counted} are counted (--samples-per-step)"
     if "several_loaders" in facts.notes:
         return "several loaders train side by side, and the samples of one are counted (--samples-per-step)"
     return ""

@@ -84,6 +84,8 @@ class AppliedSettings:
         self._stored_kind = stored_kind(asked, self._script_settings)
         self._asked = self._without_mapped(asked)
         self.steps.is_by_hand = job.facts.num_optimizers == 0
+        if job.facts.counts_evaluations and job.samples_per_step is None:
+            self.steps.counts_evaluations = lambda: True
         is_kept = job.serves and self._asked.compile
         is_whole = self._asked.compile_mode is not CompileMode.REGIONAL
         self._operands = OperandDetector(

@@ -52,6 +52,8 @@ class ProbeSession:
             # The only change: on a shared device the cap must hold from the first run on.
             limit_share(self._job.cap_fraction)
         self._detector.attach()
+        if self._job.samples_per_step is None:
+            self._steps.counts_evaluations = lambda: not self._detector.has_batches
         if self._applied is not None:
             self._applied.install()
             self._steps.policy = self._noting(self._steps.policy)

@@ -126,6 +126,11 @@ class ScriptDetector:
         is_unclear = self._num_steps == NUM_STEPS and self._loaders.may_keep_first_batch
         return is_long or (num_steps >= self._num_steps and not is_unclear)
 
+    @property
+    def has_batches(self) -> bool:
+        """Whether a loader has fed a backward pass."""
+        return self._loaders.num_training() > 0 or bool(self._foreign.library)
+
     def _watch(self, owner: Any, name: str, what: str) -> None:
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def call(*args: Any, **kwargs: Any) -> Any:
@@ -233,6 +238,7 @@ class ScriptDetector:
             own_optimizer_form=str(in_force.get("optimizer_form", OptimizerForm.DEFAULT)),
             optimizer_forms=forms_of_all(self._steps.stepping),
             uses_closure=self._steps.used_closure,
+            counts_evaluations=self._steps.has_counted_evaluations,
             num_batch_norms=sum(isinstance(m, torch_names.BATCH_NORM) and _reads_batches(m) for m in modules),
             num_convolutions=sum(isinstance(m, CONVOLUTIONS) for m in modules),
             num_root_modules=len(self._roots.modules),

@@ -50,6 +50,11 @@ class Steps:
         self.expects_update: Callable[[], bool] = lambda: True
         """Whether the script's own scaler must step now; a missing step then counts as skipped."""
         self.used_closure = False
+        self.counts_evaluations: Callable[[], bool] | None = None
+        """Whether each evaluation of a closure counts as a step, asked within a step at the second evaluation; None
+        counts the calls of `step`. Optimizers such as LBFGS evaluate 20 times in a step, which may take minutes."""
+        self.has_counted_evaluations = False
+        """True once an evaluation has counted as a step."""
         self.on_backward: list[Callable[[torch.Tensor | None], None]] = []
         """Called with the loss after each backward pass, except the passes skipped by `let_pass`."""
         self._listens_at = 0
@@ -214,7 +219,11 @@ class Steps:
             if self._depth:
                 return original(optimizer, *args, **kwargs)
             if args or kwargs:
-                self.used_closure |= (args[0] if args else kwargs.get("closure")) is not None
+                closure = args[0] if args else kwargs.get("closure")
+                self.used_closure |= closure is not None
+                if closure is not None and self.counts_evaluations is not None:
+                    counted = self._counted(optimizer, closure)
+                    args, kwargs = ((counted, *args[1:]), kwargs) if args else ((), {**kwargs, "closure": counted})
             if self.prepare and optimizer not in self._prepared:
                 self._prepare(optimizer)
             self._depth = 1
@@ -232,6 +241,20 @@ class Steps:
             return result
 
         return step
+
+    def _counted(self, optimizer: torch.optim.Optimizer, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """The closure of one step, with an update noted at each evaluation but the first: the step ends the last."""
+        is_first = True
+
+        def evaluate() -> Any:
+            nonlocal is_first
+            if not is_first and self.counts_evaluations is not None and self.counts_evaluations():
+                self.has_counted_evaluations = True
+                self.stepped(optimizer)
+            is_first = False
+            return closure()
+
+        return evaluate
 
     def _prepare(self, optimizer: torch.optim.Optimizer) -> None:
         self._prepared.add(optimizer)

@@ -483,6 +483,19 @@ for epoch in range(1000):
         optimizer.step(closure)
 """
 
+CLOSURE_WITHOUT_LOADER = """
+optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=100_000, tolerance_grad=0, tolerance_change=0)
+x, y = torch.utils.data.default_collate([Data()[index] for index in range(8)])
+for epoch in range(1000):
+    def closure():
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        time.sleep(0.01)
+        return loss
+    optimizer.step(closure)
+"""
+
 BY_HAND = """
 del optimizer
 for epoch in range(1000):

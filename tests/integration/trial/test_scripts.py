@@ -127,6 +127,24 @@ def test_a_script_that_keeps_one_batch_is_measured_in_steps(ground: Ground) -> N
     assert ground.trial(path, facts).outcome == "ok"
 
 
+def test_a_step_that_evaluates_its_closure_for_ever_is_measured_by_its_evaluations(ground: Ground) -> None:
+    path = script(ground, loops.CLOSURE_WITHOUT_LOADER)
+    facts = ground.probe(path)
+    assert facts.uses_closure and facts.counts_evaluations
+    assert facts.num_backwards_per_step == 1
+    assert "evaluations of the optimizer's closure are counted" in dict(space_of(facts).refused)["samples_per_step"]
+    run = ground.trial(path, facts)
+    assert run.outcome == "ok", f"{run.verdict} {run.output}"
+    assert run.rank.num_steps > 1
+    counted = ground.counted(path, facts, window_s=0.5)
+    assert counted.outcome == "ok", f"{counted.verdict} {counted.output}"
+
+
+def test_evaluations_for_a_loaders_batch_are_one_step(ground: Ground) -> None:
+    facts = ground.probe(script(ground, loops.CLOSURE))
+    assert facts.uses_closure and not facts.counts_evaluations
+
+
 def test_a_script_with_several_steps_per_batch_is_measured_in_samples(ground: Ground) -> None:
     path = script(ground, loops.INNER_STEPS)
     facts = ground.probe(path)

@@ -75,3 +75,38 @@ def test_optimizers_that_step_more_often_than_the_counted_one_do_not_take_its_pl
         steps.stepped(optimizer)
     assert steps.primary is generator
     assert steps.num_updates == 3
+
+
+def stepped_by_closure(counts: bool | None) -> tuple[Steps, int]:
+    """Two steps of LBFGS, and the number of evaluations."""
+    steps = Steps()
+    steps.counts_evaluations = None if counts is None else lambda: counts
+    parameter = torch.full((3,), 5.0, requires_grad=True)
+    optimizer = torch.optim.LBFGS([parameter], lr=0.1, max_iter=4)
+    step = steps._wrap_step(torch.optim.LBFGS.step)
+    num_evaluations = 0
+
+    def closure() -> torch.Tensor:
+        nonlocal num_evaluations
+        num_evaluations += 1
+        optimizer.zero_grad()
+        loss = (parameter**4).sum()
+        loss.backward()
+        return loss
+
+    step(optimizer, closure)
+    step(optimizer, closure=closure)
+    return steps, num_evaluations
+
+
+def test_every_evaluation_of_a_closure_is_a_step_where_evaluations_count() -> None:
+    steps, num_evaluations = stepped_by_closure(True)
+    assert steps.num_updates == steps.num_steps == num_evaluations == 8
+    assert steps.has_counted_evaluations
+
+
+@pytest.mark.parametrize("counts", [None, False])
+def test_a_step_with_a_closure_is_one_step_where_evaluations_do_not_count(counts: bool | None) -> None:
+    steps, num_evaluations = stepped_by_closure(counts)
+    assert (steps.num_updates, num_evaluations) == (2, 8)
+    assert steps.used_closure and not steps.has_counted_evaluations
