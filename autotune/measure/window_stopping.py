@@ -27,7 +27,7 @@ LONGEST_COMMON_CYCLE = 64
 LEAST_BLOCKS = 4
 """Fewest blocks of a measurement: fewer give no useful interval."""
 LEAST_BLOCKS_OF_RACE = 2
-"""Fewest blocks of a window that races against a best rate: a slow trial shall not take longer to lose."""
+"""Fewest blocks of a window in which no block comes near the best rate: a slow trial shall not take longer to lose."""
 
 _PATIENCE = 4.0
 """Multiple of the time limit allowed to a window with fewer than the least blocks, as of a script with long pauses."""
@@ -129,7 +129,9 @@ def decide(
             upper_bound = estimate_rate(blocks, RACE_CONFIDENCE).interval.high
             if upper_bound < incumbent_samples_per_second * rule.race_margin:
                 return StopReason.RACED_OUT
-    least_blocks = LEAST_BLOCKS if incumbent_samples_per_second is None else LEAST_BLOCKS_OF_RACE
+    least_rate = rule.race_margin * (incumbent_samples_per_second or 0.0)
+    has_lost = all(block.num_samples < least_rate * block.duration_s for block in blocks)
+    least_blocks = LEAST_BLOCKS_OF_RACE if has_lost else LEAST_BLOCKS
     return StopReason.TIME_LIMIT if _is_out_of_time(len(blocks), elapsed_s, rule, least_blocks) else None
 
 

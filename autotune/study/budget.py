@@ -288,12 +288,12 @@ class Budget:
         Infinite after two measured trials, because later trials are only begun if the finals have their time.
 
         Args:
-            start_s: Expected time from the start of a run to the window, in seconds.
+            start_s: Expected time from the start of a run to the window, in seconds, before a first trial tells.
         """
         num_runs = 2 * LEAST_ROUNDS - len(self._window_s)
         if num_runs <= 2:
             return math.inf
-        return max(0.0, self.left_s / num_runs - max(start_s, self.around_s))
+        return max(0.0, self.left_s / num_runs - (self.around_s if self._around_s else start_s))
 
     def allows_trial(self) -> bool:
         """Whether the time suffices for another trial and for the finals afterwards; the first is always allowed."""

@@ -98,6 +98,14 @@ def test_a_slow_window_takes_no_longer_to_lose_a_race():
     assert decide([make_block(9.0), make_block(9.0)], RULE, 100.0) is StopReason.TIME_LIMIT
 
 
+@pytest.mark.parametrize("num", [2, 3])
+def test_a_window_that_may_win_its_race_is_waited_for_like_any_other(num):
+    """Blocks of 16 workers' batches took 1.4 s each, in windows of 3 s: trials as fast as the best had no figure."""
+    fast = [make_block(9.0, num_samples=900.0)] + [make_block(9.0, num_samples=600.0)] * (num - 1)
+    assert decide(fast, RULE, 100.0) is None
+    assert decide([*fast, *[make_block(1.0)] * (4 - num)], RULE, 100.0) is StopReason.TIME_LIMIT
+
+
 def test_a_window_that_cannot_win_is_raced_out():
     blocks = make_blocks(UNSTEADY_S * 2)
     upper_bound = estimate_rate(blocks, 0.98).interval.high

@@ -251,6 +251,7 @@ def test_the_first_windows_leave_time_for_two_trials_and_a_round_of_finals():
     clock.now_s += 25.0
     budget.trial_took(25.0, window_s=13.0, number=0)
     assert budget.trial_window_s(10.0) == 75.0 / 3 - 12.0
+    assert budget.trial_window_s(20.0) == 75.0 / 3 - 12.0  # The probe started anew, trials go on from a prepared start.
     budget.trial_took(25.0, window_s=13.0, number=1)
     assert budget.trial_window_s(10.0) == math.inf
 
