@@ -51,11 +51,6 @@ KEPT_WORTH = 0.9
 LEAST_PROBABILITY = 0.1
 """Least probability of staying under the cap for settings to be tried, however large the promised gain."""
 
-FEW_TRIALS = 8
-LEAST_PROBABILITY_OF_FEW = 0.75
-"""The same probability with time for fewer than `FEW_TRIALS` trials: 5 minutes of nanoGPT went into three trials over
-the cap."""
-
 COST_OF_FAILURES = 0.15
 """Cost of a trial over the cap as a share of the best rate, per share of failures after one more failure. An expected
 gain must exceed the cost: a search with few failures can afford a risk, a search with many cannot."""
@@ -93,9 +88,7 @@ class AfterPlan:
         suggested = self._suggested(snapshot, history, memory, known | {*snapshot.gated.values()})
         if not history.feasible:
             return self._nearest_to_best(suggested, history, memory, known)
-        is_short = prices.num_affordable(history.feasible[0].settings) < FEW_TRIALS
-        least_probability = LEAST_PROBABILITY_OF_FEW if is_short else LEAST_PROBABILITY
-        prospects = _Prospects(history, memory, self._space, self._limits, least_probability)
+        prospects = _Prospects(history, memory, self._space, self._limits)
         worths = self._worths(suggested, history, prospects, known)
         best = max(worths, key=lambda one: _order(one, worths[one], prices), default=None)
         if best is None:
@@ -229,21 +222,13 @@ class _Prospects:
         memory: Memory model of these trials.
         space: The settings to search.
         limits: The machine.
-        least_probability: Least probability of staying under the cap for settings to be tried.
     """
 
-    def __init__(
-        self,
-        history: History,
-        memory: MemoryModel,
-        space: SearchSpace,
-        limits: PlanLimits,
-        least_probability: float = LEAST_PROBABILITY,
-    ) -> None:
+    def __init__(self, history: History, memory: MemoryModel, space: SearchSpace, limits: PlanLimits) -> None:
         self._memory = memory
+        reachable = limits.reachable_bytes or limits.cap_bytes
         self._rates = forecast(history)
-        self._peaks = PeakForecast(history, space, limits.cap_bytes, limits.fixed_estimate_bytes)
-        self._least_probability = least_probability
+        self._peaks = PeakForecast(history, space, reachable, limits.fixed_estimate_bytes)
         self._bounds = Bounds(history, device_is_cpu=space.device_is_cpu)
         self._least_gain = LEAST_GAIN * limits.noise_ratio
         self._least_rate = (history.feasible[0].samples_per_second or 0.0) * (1 + limits.noise_ratio)
@@ -259,7 +244,7 @@ class _Prospects:
         """
         least_gain = self._least_gain if least_gain is None else least_gain
         fits = {one: self._peaks.fit_probability(one) for one in some if self._memory.smaller_failure(one) is None}
-        likely = [one for one, probability in fits.items() if probability >= self._least_probability]
+        likely = [one for one, probability in fits.items() if probability >= LEAST_PROBABILITY]
         gains = zip(likely, self._rates.gains(likely, least_gain), strict=True)
         return {
             one: fits[one] * (0.0 if self._is_limited(one) else gain) - (1 - fits[one]) * self._cost

@@ -58,11 +58,13 @@ class PeakForecast:
     Args:
         history: Finished trials; without a measured peak, every setting fits.
         space: Space of the trials.
-        cap_bytes: Largest peak memory allowed for a trial.
+        cap_bytes: Largest peak memory of a trial.
         fixed_bytes: Estimate of the part of every peak that does not grow with the micro-batch; None if unknown.
     """
 
-    def __init__(self, history: History, space: SearchSpace, cap_bytes: int, fixed_bytes: float | None = None) -> None:
+    def __init__(
+        self, history: History, space: SearchSpace, cap_bytes: float, fixed_bytes: float | None = None
+    ) -> None:
         self._space, self._cap_bytes = space, cap_bytes
         self._is_cpu = space.device_is_cpu
         measured = [trial for trial in history.trials if trial.outcome.is_complete and trial.peak_memory_bytes]

@@ -48,6 +48,8 @@ class PlanLimits:
     """Least part of every peak that does not grow with the micro-batch: weights, gradients, optimizer state."""
     fixed_estimate_bytes: float | None = None
     """Estimate of that part from the probe; None where the probe shows too little."""
+    reachable_bytes: float | None = None
+    """Peak at which the allocator's limit ends a trial, below the cap; None = the cap."""
     noise_ratio: float = 0.02
     """Relative noise of rates; a smaller difference is noise."""
     early_builds: tuple[CompileMode, ...] = EARLY_BUILDS

@@ -13,7 +13,15 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from autotune.measure.pair_interval import MOST_TYPICAL_SPREAD, TYPICAL_RUN_SPREAD, half_width
-from autotune.measure.paired import Comparison, Final, choose_winner, compare, expected_gain, round_order
+from autotune.measure.paired import (
+    Comparison,
+    Final,
+    choose_winner,
+    compare,
+    expected_gain,
+    round_order,
+    unselected,
+)
 from autotune.model.events import FinalFinished, FinalsStarted, FinalStarted, OnEvent
 from autotune.model.outcome import Outcome
 from autotune.model.result import StartKind, TrialResult
@@ -484,13 +492,18 @@ def _winner(
     def tie_key(number: int) -> tuple[float, ...]:
         return _tie_key(contenders[number], records, contenders[against].settings)
 
+    def chosen_of(some: Sequence[Final]) -> tuple[int, dict[int, Comparison]]:
+        number, comparisons = choose_winner(some, against, tie_key, num_candidates=num_rivals, is_last=is_last)
+        if number in comparisons and number != against:
+            comparisons[number] = unselected(comparisons[number], some, number, against, tie_key)
+        return number, comparisons
+
     thrashing = _thrashing(records) - {against}
     if thrashing:
-        calm = [final for final in finals if final.candidate not in thrashing]
-        number, comparisons = choose_winner(calm, against, tie_key, num_candidates=num_rivals, is_last=is_last)
+        number, comparisons = chosen_of([final for final in finals if final.candidate not in thrashing])
         if number != against:
             return number, comparisons
-    return choose_winner(finals, against, tie_key, num_candidates=num_rivals, is_last=is_last)
+    return chosen_of(finals)
 
 
 def _thrashing(records: Sequence[FinalRecord]) -> set[int]:

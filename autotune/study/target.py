@@ -71,6 +71,13 @@ class Target:
         return min(1.0, usable / self.device.total_bytes)
 
     @property
+    def reachable_bytes(self) -> float | None:
+        """Peak of a process at which the caching allocator's limit ends a trial; None on a CPU."""
+        if self.device.is_cpu:
+            return None
+        return self.cap_fraction * self.device.total_bytes + self.outside_allocator_bytes
+
+    @property
     def free_cap_bytes(self) -> int:
         """The default memory cap, a share of the free memory."""
         return _default_cap_bytes(self.device)

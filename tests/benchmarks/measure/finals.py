@@ -1,10 +1,13 @@
 """How often the finals' interval holds the truth and finds a gain, on simulated runs, in Markdown.
 
-    python -m tests.benchmarks.measure.finals [--finals 1000]
+    python -m tests.benchmarks.measure.finals [--finals 1000] [--ratios]
 
 A cell is the noise of one run (the standard deviation of its rate's logarithm) and a kind of disturbance: none, one run
 in ten loses 10 to 50 % of its rate, whole rounds are 30 % faster or slower, or the baseline's runs are three times as
 noisy as the others'. Finals go on while the answer is open, or end after a number of rounds for want of time.
+
+With `--ratios`, instead: how far the ratio of a found gain is from the truth, as a mean over all rounds and as
+published.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import statistics
 from collections.abc import Sequence
 
-from autotune.measure.paired import Comparison, Final, choose_winner, compare, expected_gain
+from autotune.measure.paired import Comparison, Final, choose_winner, compare, expected_gain, unselected
 from autotune.study.budget import MAX_ROUNDS, NUM_ROUNDS
 from autotune.study.finals import WORTH_A_ROUND, is_look
 
@@ -23,6 +27,10 @@ KINDS = ("quiet", "disturbed runs", "drifting rounds", "uneven runs")
 SHARE_DISTURBED, DRIFT, UNEVEN = 0.1, 0.3, 3.0
 LAST_ROUNDS = (2, 4, 12)
 """Numbers of rounds after which the time ends."""
+RATIO_NOISES = (0.03, 0.1, 0.2)
+RATIO_GAINS = ((1.3,), (1.3, 1.3, 1.3), (1.5, 1.4, 1.3), (2.0, 2.0, 2.0))
+NUM_AFFORDABLE = 6
+"""Rounds for which there is time where ratios are compared."""
 GAIN = 1.05
 CLEAR_GAIN = 1.5
 
@@ -95,10 +103,46 @@ def cell(noise: float, kind: str, num: int) -> list[float]:
     ]
 
 
+def ratio_errors(gains: Sequence[float], noise: float, kind: str, num: int) -> tuple[list[float], list[float]]:
+    """Logarithms of the found gain's ratio over the truth: of the mean over all rounds, and as published."""
+    rng = random.Random(f"{noise}:{kind}:{gains}")
+    plain, published = [], []
+    for _ in range(num):
+        finals = rounds(rng, gains, noise, kind, MAX_ROUNDS)
+        winner, comparisons = searched(finals, NUM_AFFORDABLE)
+        if winner != 0:
+            found = comparisons[winner]
+            seen = [final for final in finals if final.round < found.num_rounds]
+            plain.append(math.log(found.ratio / gains[winner - 1]))
+            free = unselected(found, seen, winner, 0, lambda _: (0.0,))
+            published.append(math.log(free.ratio / gains[winner - 1]))
+    return plain, published
+
+
+def ratios(num: int) -> None:
+    """Prints the errors of ratios."""
+    print("| noise of a run | kind | true gains | found | mean error, all rounds | published | rms error | published |")
+    print("| --- " * 8 + "|")
+    for kind in KINDS[:3]:
+        for noise in RATIO_NOISES:
+            for gains in RATIO_GAINS:
+                plain, published = ratio_errors(gains, noise, kind, num)
+                means = [f"{statistics.fmean(errors):+.1%}" for errors in (plain, published)]
+                sizes = [f"{math.sqrt(statistics.fmean(e * e for e in errors)):.1%}" for errors in (plain, published)]
+                names = ", ".join(f"{gain:g}" for gain in gains)
+                columns = " | ".join([f"{len(plain) / num:.0%}", *means, *sizes])
+                print(f"| {noise:.0%} | {kind} | {names} | {columns} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--finals", type=int, default=1000, help="of each cell and column")
-    num = parser.parse_args().finals
+    parser.add_argument("--ratios", action="store_true", help="errors of ratios instead")
+    asked = parser.parse_args()
+    num = asked.finals
+    if asked.ratios:
+        ratios(num)
+        return
     print(
         "| noise of a run | kind | 2 rounds hold | 3 | 3 to 40 | false gain of 1 | of 3 "
         "| of 3 where the time ends after 2 rounds | 4 | 12 | 5 % found | 50 % |"

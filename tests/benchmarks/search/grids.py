@@ -12,6 +12,8 @@ from autotune.lab.replay import ReplayRunner
 from autotune.model.result import TrialResult
 from autotune.search.plan_state import TRAINED_BYTES
 from autotune.settings import Settings
+from autotune.study.estimate import fixed_bytes
+from autotune.study.target import OUTSIDE_ALLOCATOR_BYTES
 from autotune.units import MIB
 
 GRID_FOLDER = Path(__file__).parents[2] / "data" / "grids"
@@ -34,6 +36,10 @@ class RecordedJob:
     @cached_property
     def fixed_bytes(self) -> float:
         return float(TRAINED_BYTES * self.grid.header.facts.num_parameters)
+
+    @cached_property
+    def fixed_estimate_bytes(self) -> float | None:
+        return fixed_bytes(self.grid.header.facts, OUTSIDE_ALLOCATOR_BYTES)
 
     def run(self, settings: Settings, seed: int, incumbent: float | None) -> TrialResult:
         """What a trial of the cell reports; recordings know no racing."""

@@ -18,5 +18,10 @@ def autotune_stopping(problem: Problem, seed: int, num_trials: int) -> Run:
 
 
 def _search(problem: Problem, seed: int, num_trials: int, *, spend_all: bool) -> Search:
-    limits = PlanLimits(usable_cpus=problem.usable_cpus, cap_bytes=problem.cap_bytes, fixed_bytes=problem.fixed_bytes)
+    limits = PlanLimits(
+        usable_cpus=problem.usable_cpus,
+        cap_bytes=problem.cap_bytes,
+        fixed_bytes=problem.fixed_bytes,
+        fixed_estimate_bytes=problem.fixed_estimate_bytes,
+    )
     return Search(None, "benchmark", problem.space, limits, seed=seed, max_trials=num_trials, spend_all=spend_all)

@@ -36,6 +36,10 @@ class Problem(Protocol):
     def fixed_bytes(self) -> float:
         """At least so much of every peak does not grow with the micro-batch."""
 
+    @property
+    def fixed_estimate_bytes(self) -> float | None:
+        """What the probe estimates of that part; None where the probe shows too little."""
+
     def run(self, settings: Settings, seed: int, incumbent: float | None) -> TrialResult:
         """What a noisy trial reports."""
 

@@ -176,7 +176,12 @@ def searched(problem: Problem, seed: int, budget_s: float, prices: Prices | None
     probe_s = prices.probe_s if prices is not None else 6.0
     clock.now_s = probe_s
     budget = Budget(budget_s, probe_s, clock)
-    limits = PlanLimits(usable_cpus=problem.usable_cpus, cap_bytes=problem.cap_bytes, fixed_bytes=problem.fixed_bytes)
+    limits = PlanLimits(
+        usable_cpus=problem.usable_cpus,
+        cap_bytes=problem.cap_bytes,
+        fixed_bytes=problem.fixed_bytes,
+        fixed_estimate_bytes=problem.fixed_estimate_bytes,
+    )
     search = Search(None, "benchmark", problem.space, limits, seed=seed, max_trials=40, spend_all=False)
     spec = search_spec(memory_cap="4GiB", budget_s=budget_s)
     facts = problem.grid.header.facts if isinstance(problem, RecordedJob) else script_facts()

@@ -48,6 +48,11 @@ class Workload:
         return 0.4 * self.costs["model_bytes"]
 
     @property
+    def fixed_estimate_bytes(self) -> float | None:
+        """What the probe estimates on an accelerator: the model, without the optimizer's work."""
+        return None if self.is_cpu else self.costs["model_bytes"]
+
+    @property
     def is_cpu(self) -> bool:
         return self.space.device_is_cpu
 

@@ -6,7 +6,15 @@ from dataclasses import replace
 import pytest
 
 from autotune.measure.pair_interval import MOST_TYPICAL_SPREAD, PRIOR_WIDTH
-from autotune.measure.paired import Comparison, Final, choose_winner, compare, confidence_of, round_order
+from autotune.measure.paired import (
+    Comparison,
+    Final,
+    choose_winner,
+    compare,
+    confidence_of,
+    round_order,
+    unselected,
+)
 
 BASELINE = 0
 
@@ -151,6 +159,45 @@ def test_within_one_percent_the_preferred_wins():
 def test_with_equal_preference_the_faster_of_the_tied_wins():
     finals = finals_of({0: [100.0] * 3, 1: [149.5] * 3, 2: [150.0] * 3})
     assert choose_winner(finals, BASELINE, no_preference)[0] == 2
+
+
+def unselected_of(finals):
+    """The winner's comparison, before and after the luck of the choice is taken out."""
+    winner, comparisons = choose_winner(finals, BASELINE, no_preference)
+    return comparisons[winner], unselected(comparisons[winner], finals, winner, BASELINE, no_preference)
+
+
+def test_a_clear_winner_keeps_its_ratio_and_every_winner_its_interval():
+    clear, kept = unselected_of(finals_of({0: [100.0] * 3, 1: [150.0, 152.0, 149.0], 2: [120.0, 121.0, 119.0]}))
+    assert kept.ratio == pytest.approx(clear.ratio)
+    lucky, corrected = unselected_of(finals_of({0: [100.0] * 3, 1: [160.0, 150.0, 150.0], 2: [150.0, 152.0, 151.0]}))
+    assert (corrected.low, corrected.high, corrected.num_rounds) == (lucky.low, lucky.high, lucky.num_rounds)
+
+
+def test_each_round_counts_for_the_candidate_that_the_other_rounds_choose():
+    """Of the first, the lucky one wins by 168; without that round the other is chosen."""
+    finals = finals_of({0: [100.0] * 3, 1: [168.0, 150.0, 150.0], 2: [155.0, 155.0, 155.0]})
+    lucky, corrected = unselected_of(finals)
+    assert lucky.ratio == pytest.approx((1.68 * 1.5 * 1.5) ** (1 / 3))
+    assert corrected.ratio == pytest.approx((1.55 * 1.5 * 1.5) ** (1 / 3))
+
+
+def test_a_candidate_measured_in_fewer_rounds_counts_in_its_own():
+    finals = finals_of({0: [100.0] * 3, 1: [150.0, 150.0, 153.0], 2: [120.0, 121.0, None]})
+    lucky, corrected = unselected_of(finals)
+    assert corrected.ratio == pytest.approx(lucky.ratio)
+
+
+def test_the_ratio_of_the_luckiest_of_equals_is_right_on_average():
+    rng, errors = random.Random(0), ([], [])
+    for _ in range(80):
+        rates = {0: [], 1: [], 2: [], 3: []}
+        for candidate in 4 * list(rates):
+            rates[candidate].append((4.0 if candidate else 1.0) * math.exp(rng.gauss(0.0, 0.1)))
+        for comparison, found in zip(unselected_of(finals_of(rates)), errors, strict=True):
+            found.append(math.log(comparison.ratio / 4.0))
+    before, after = map(statistics.fmean, errors)
+    assert abs(after) < 0.01 < 0.03 < before
 
 
 def test_a_gain_that_is_not_real_keeps_the_baseline():

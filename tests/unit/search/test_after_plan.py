@@ -13,7 +13,6 @@ from autotune.model.outcome import Outcome
 from autotune.search.after_plan import AfterPlan
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan_state import Candidate, PlanLimits
-from autotune.search.prices import FREE, Prices
 from autotune.search.sampler import TpeSampler
 from autotune.search.study_trials import StudySnapshot, StudyTrials
 from autotune.settings import Settings
@@ -33,12 +32,13 @@ def outlook(
     *trials: FinishedTrial,
     gated: Mapping[int, Settings] | None = None,
     limits: PlanLimits = LIMITS,
-    prices: Prices = FREE,
-) -> Candidate | None:
+) -> Candidate:
     study = StudyTrials(None, "study", space, {})
     after_plan = AfterPlan(study, TpeSampler(space, 1), space, limits)
     snapshot = StudySnapshot(finished=trials, running=(), gated=gated or {})
-    return after_plan.outlook(snapshot, History(trials, space.script_settings), prices)
+    found = after_plan.outlook(snapshot, History(trials, space.script_settings))
+    assert found is not None
+    return found
 
 
 def test_where_the_loader_is_the_limit_nothing_is_expected_of_faster_compute():
@@ -82,14 +82,14 @@ def test_a_risk_is_worth_less_to_a_search_that_failed_often():
     assert outlook(space, *calm).expected_gain_ratio > outlook(space, *calm, *failed).expected_gain_ratio
 
 
-@pytest.mark.parametrize(("left_s", "size"), [(1000.0, 128), (100.0, None)])
-def test_with_time_for_few_trials_none_is_spent_on_what_may_not_fit(left_s, size):
-    """128 samples take 8 of 8 GiB, so they fit in half of all cases."""
-    space = make_space(OWN, {"batch_size": (32, 128)}, device_is_cpu=False)
-    limits = replace(LIMITS, fixed_estimate_bytes=0.2 * GIB)
-    prices = Prices(trial_s=lambda settings: 40.0, spare_s=lambda settings: left_s)
-    found = outlook(space, trial(0, OWN, peak=2.15), limits=limits, prices=prices)
-    assert (found.settings.batch_size if found is not None else None) == size
+@pytest.mark.parametrize(("reachable_gib", "size"), [(None, 128), (7.5, 64)])
+def test_a_micro_batch_beyond_the_allocators_limit_is_not_tried(reachable_gib, size):
+    """128 samples take 7.8 of 8 GiB, of which the allocator may reach less."""
+    space = make_space(OWN, {"batch_size": (32, 64, 128)}, device_is_cpu=False)
+    reachable = None if reachable_gib is None else reachable_gib * GIB
+    limits = replace(LIMITS, fixed_estimate_bytes=0.2 * GIB, reachable_bytes=reachable)
+    found = outlook(space, trial(0, OWN, peak=2.1), limits=limits)
+    assert found.settings.batch_size == size
 
 
 def test_where_many_settings_are_alike_the_next_trial_is_a_change_that_may_gain_much():

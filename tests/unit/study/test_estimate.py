@@ -8,7 +8,7 @@ import torch
 from autotune.errors import UsageError
 from autotune.lab.function_runner import FunctionRunner
 from autotune.measure.memory_estimate import MemoryParts
-from autotune.study.estimate import card_cap_bytes, estimate
+from autotune.study.estimate import card_cap_bytes, estimate, fixed_bytes
 from autotune.trial.probe.saved_activations import SavedActivations
 from autotune.units import GIB, MIB
 from tests.unit.facts import script_facts
@@ -44,6 +44,26 @@ def test_memory_that_is_no_part_of_training_stays_at_every_micro_batch():
     parts = MemoryParts(**PARTS, other_bytes=2 * GIB, peak_bytes=11 * GIB)
     assert parts.peak_at(8) == 11 * GIB and parts.peak_at(16) == 17 * GIB
     assert parts.peak_at(1) == 7 * GIB
+
+
+@pytest.mark.parametrize(("num_micro_batches", "gib"), [(1, 3.5), (4, 4.5)])
+def test_what_does_not_grow_with_the_batch_is_known_without_activations(num_micro_batches, gib):
+    """Also for a script with a compiled model, which shows no activations; gradients stay between micro-batches."""
+    facts = script_facts(
+        device="cuda",
+        parameter_bytes=1 * GIB,
+        gradient_bytes=1 * GIB,
+        optimizer_state_bytes=2 * GIB,
+        workspace_bytes=GIB // 2,
+        num_micro_batches_per_step=num_micro_batches,
+        saved_bytes=None,
+    )
+    assert fixed_bytes(facts, 500 * MIB) == pytest.approx(1.05 * gib * GIB + 500 * MIB)
+
+
+@pytest.mark.parametrize("changes", [{"device": "cpu", "parameter_bytes": GIB}, {"device": "cuda"}])
+def test_nothing_is_known_of_a_cpu_or_without_parameters(changes):
+    assert fixed_bytes(script_facts(**changes), 0) is None
 
 
 def test_the_largest_batch_is_the_largest_that_fits():

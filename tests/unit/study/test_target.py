@@ -203,3 +203,10 @@ def test_another_device_is_advised_only_where_there_is_one(monkeypatch):
         with pytest.raises(HostError) as refused:
             open_target(search_spec(device="cuda:0"))
         assert ("choose another device" in refused.value.hint) is is_advised
+
+
+def test_the_allocators_limit_ends_a_trial_below_the_cap_on_a_gpu_alone() -> None:
+    on_gpu = make_target(search_spec(), gpu_machine().device)
+    assert on_gpu.reachable_bytes is not None
+    assert 0.95 * on_gpu.cap_bytes < on_gpu.reachable_bytes < on_gpu.cap_bytes
+    assert make_target(search_spec(), cpu_machine().device).reachable_bytes is None
