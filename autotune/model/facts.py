@@ -177,6 +177,9 @@ class ScriptFacts:
     omp_wait_policy: str
     keeps_freed_memory: bool | None = None
     """Whether the C library keeps host memory that is freed; None for other libraries than GNU's."""
+    frees_larger_blocks: bool = False
+    """True when another loader of the script has larger batches, as for validation: from the first such batch on, the C
+    library gives less memory back to the system."""
     pages_per_step: float | None = None
     """Pages of memory that the process asked the system for in an optimizer step after the first; None = unknown."""
     precision: str

@@ -40,6 +40,8 @@ class _Seen:
     def __init__(self, key: str) -> None:
         self.key = key
         self.dataset: Any = None
+        self.built_batch_size = 0
+        """Largest batch size of the constructions; 0 when unknown."""
         self.attributes: dict[str, Any] = {}
         self.num_passes = 0
         self.num_passes_before_training = 0
@@ -152,6 +154,13 @@ class LoaderDetector:
         return any(seen.is_pinned for seen in self._seen.values())
 
     @property
+    def has_larger_batches(self) -> bool:
+        """Whether another loader of the script has larger batches than the training loader."""
+        training = self._training()
+        size = training.built_batch_size if training is not None else 0
+        return 0 < size < max(seen.built_batch_size for seen in self._seen.values())
+
+    @property
     def may_keep_first_batch(self) -> bool:
         """Whether more steps would tell if the script trains on without new batches."""
         training = self._training()
@@ -202,7 +211,9 @@ class LoaderDetector:
         return self._seen.setdefault(record.key, _Seen(record.key))
 
     def _built(self, record: LoaderRecord, loader: Any) -> None:
-        self._of(record).dataset = loader.dataset
+        seen = self._of(record)
+        seen.dataset = loader.dataset
+        seen.built_batch_size = max(seen.built_batch_size, loader.batch_size or 0)
         self._also_built(record.key)
 
     def _iterates(self, record: LoaderRecord, loader: Any) -> None:

@@ -8,6 +8,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from autotune.model.facts import ArgumentFacts, LoaderFacts, LossReduction, Scri
 from autotune.settings import BY_NAME, Group, Precision, Value
 from autotune.settings.activation_checkpointing import repeated_blocks
 from autotune.settings.ddp_group import ARGUMENTS
+from autotune.settings.keep_freed_memory import adapt_to_large_blocks
 from autotune.settings.optimizer_form import OptimizerForm, forms_of_all
 from autotune.settings.sdpa_backend import SdpaBackend
 from autotune.trial.apply.environment_seams import settle_threads
@@ -201,6 +204,8 @@ class ScriptDetector:
             return
         self._loaders.stepped()
         self.batch_uses.stepped()
+        if not self._step_ends and self._loaders.has_larger_batches:
+            adapt_to_large_blocks()  # Otherwise the pages of a step would be those before the first validation.
         self._backwards_at_steps.append(self._steps.num_backwards)
         self._step_ends.append(time.monotonic())
         self._pages.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
@@ -256,7 +261,8 @@ class ScriptDetector:
             intra_op_threads=int(in_force["intra_op_threads"]),
             omp_wait_policy=str(in_force["omp_wait_policy"]),
             keeps_freed_memory=None if kept is None else bool(kept),
-            pages_per_step=(pages[-1] - pages[0]) / (len(pages) - 1) if len(pages) > 1 else None,
+            frees_larger_blocks=self._loaders.has_larger_batches,
+            pages_per_step=median(b - a for a, b in pairwise(pages)) if len(pages) > 1 else None,
             precision=str(in_force.get("precision", Precision.FP32.value)),
             claims=tuple(sorted(self.claims)),
             knobs=tuple(sorted(self.knobs.items())),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 
 from autotune.settings import Precision
@@ -154,6 +156,41 @@ def test_a_step_that_asks_the_system_for_much_memory_is_seen_and_keeps_its_memor
     run = ground.trial(path, facts, keep_freed_memory=True)
     assert run.outcome == "ok", run.verdict
     assert run.rank.observed["keep_freed_memory"] is True
+
+
+LARGER_LATER = """
+import resource, torch
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.randn(4000, 4), torch.randn(4000, 1))
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+validation = DataLoader(data, batch_size=BATCH)
+pages = 0
+for epoch in range(1000):
+    for x, y in DataLoader(data, batch_size=8):
+        blocks = [bytearray(12 << 20) for _ in range(3)]
+        blocks = None
+        optimizer.zero_grad()
+        (model(x) - y).square().mean().backward()
+        optimizer.step()
+        before, pages = pages, resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        print("pages", pages - before, flush=True)
+"""
+
+
+@pytest.mark.parametrize(("batch_size", "is_larger"), [(8, False), (64, True)])
+def test_a_trial_asks_for_the_memory_of_a_step_after_the_first_validation(
+    ground: Ground, batch_size: int, is_larger: bool
+) -> None:
+    """A validation on larger batches changes the C library's rule for all epochs to come, and no trial comes to it."""
+    path = ground.script(LARGER_LATER.replace("BATCH", str(batch_size)))
+    facts = ground.probe(path)
+    assert facts.frees_larger_blocks is is_larger
+    assert facts.pages_per_step is not None and (facts.pages_per_step < 1000) is is_larger
+    run = ground.trial(path, facts)
+    assert run.outcome == "ok", run.verdict
+    pages = [int(line.split()[1]) for line in run.output.splitlines() if line.startswith("pages ")]
+    assert (statistics.median(pages) < 1000) is is_larger
 
 
 SAVED = """

@@ -56,6 +56,31 @@ def test_variables_keep_freed_memory_from_the_start_on() -> None:
     assert in_force == "True" and pages < 30_000
 
 
+ADAPTS = """
+import resource
+from autotune.settings.keep_freed_memory import SETTING, adapt_to_large_blocks
+if {adapts}:
+    adapt_to_large_blocks()
+for step in range(12):
+    if step == 2:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [bytearray(12 << 20) for _ in range(3)]
+    blocks = None
+print(SETTING.read(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.parametrize("adapts", [False, True])
+def test_after_one_large_block_the_c_library_gives_less_back_by_its_own_rule(adapts: bool) -> None:
+    """Ten steps with three blocks of 3,072 pages each; the setting stays off in the reading."""
+    done = subprocess.run(
+        [sys.executable, "-c", ADAPTS.format(adapts=adapts)], capture_output=True, text=True, check=True
+    )
+    in_force, pages = done.stdout.split()
+    assert in_force == "False"
+    assert (int(pages) < 1000) is adapts
+
+
 HOLES = """
 from autotune.settings.keep_freed_memory import SETTING, LOOKED_AT_BYTES
 if {is_written}:
