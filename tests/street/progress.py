@@ -36,6 +36,8 @@ class Counter:
     progress: Progress
     marks: list[tuple[float, float, int]] = field(default_factory=list)
     """Time in seconds, position in samples, and the number of the line's stretch of training."""
+    epoch_length: float | None = None
+    """Largest length of an epoch told so far, in the positions' unit; None where the lines do not tell."""
     _stretch: int = 0
     _lines: int = 0
     _last: tuple[int, float] | None = None
@@ -49,6 +51,8 @@ class Counter:
         groups = match.groupdict()
         at = float(groups["at"]) if groups.get("at") else float(self._lines)
         epoch = int(groups["epoch"]) if groups.get("epoch") else 0
+        if groups.get("of"):
+            self.epoch_length = max(self.epoch_length or 0.0, float(groups["of"]))
         self._open_stretch(epoch, at)
         position = at * self.progress.per
         if not self.marks or self.marks[-1][1:] != (position, self._stretch):

@@ -354,19 +354,29 @@ def in_turns(place: Place, found: str) -> Iterator[dict[str, Any]]:
 
 def rates(seen: Mapping[str, list[Watched]]) -> dict[str, Any]:
     """Rates by contender, ratios to the script by rounds and together, and the last words of silent contenders."""
-    line: dict[str, Any] = {"rates": {name: [one.rate for one in runs] for name, runs in seen.items()}}
+    of_script = next((one.epoch_length for one in seen["script"] if one.epoch_length), None)
+    found = {name: [in_its_batches(one, of_script) for one in runs] for name, runs in seen.items()}
+    line: dict[str, Any] = {"rates": found}
     line["first_s"] = {name: [_rounded(one.first_s) for one in runs] for name, runs in seen.items()}
     for name, key in (("run", "real"), ("expert", "expert")):
-        pairs = [
-            (one.rate, its.rate)
-            for one, its in zip(seen.get(name, ()), seen["script"], strict=False)
-            if one.rate and its.rate
-        ]
+        pairs = [(one, its) for one, its in zip(found.get(name, ()), found["script"], strict=False) if one and its]
         if pairs:
             line[key] = sum(one for one, _ in pairs) / sum(its for _, its in pairs)
             line[f"{key}_rounds"] = [one / its for one, its in pairs]
     line["silent"] = {name: list(runs[0].tail[-12:]) for name, runs in seen.items() if runs and runs[0].rate is None}
     return line
+
+
+def in_its_batches(watched: Watched, of_script: float | None) -> float | None:
+    """The rate of a run in samples per second, also where the run counts smaller batches than the script.
+
+    Args:
+        watched: A run. With batches of half the size its epochs have twice the length.
+        of_script: Length of an epoch of the script; None where its output does not tell.
+    """
+    if watched.rate is None or of_script is None or not watched.epoch_length:
+        return watched.rate
+    return watched.rate * of_script / watched.epoch_length
 
 
 def _rounded(value: float | None) -> float | None:

@@ -97,6 +97,13 @@ def test_a_bar_that_is_drawn_again_keeps_the_time_of_its_first_drawing() -> None
     assert [mark[0] for mark in counter.marks] == pytest.approx([0.0, 0.1, 0.4])
 
 
+def test_the_length_of_an_epoch_is_read_where_lines_tell_it() -> None:
+    counter = Counter(Progress(pattern=r"step (?P<at>\d+)/(?P<of>\d+)"))
+    assert counter.epoch_length is None
+    counter.line(1.0, "step 1/50")
+    assert counter.epoch_length == 50
+
+
 def test_one_line_gives_no_rate() -> None:
     counter = Counter(Progress(pattern=r"step (?P<at>\d+)"))
     counter.line(1.0, "step 1")

@@ -133,8 +133,17 @@ def test_what_was_left_out_is_kept_with_its_reason_over_broken_lines() -> None:
     ]  # fmt: skip
 
 
-def watched(rate: float | None) -> Watched:
-    return Watched(rate=rate, first_s=1.0, wall_s=2.0, exit_code=None, tail=("last words",))
+def watched(rate: float | None, epoch_length: float | None = None) -> Watched:
+    return Watched(
+        rate=rate, first_s=1.0, wall_s=2.0, exit_code=None, tail=("last words",), epoch_length=epoch_length
+    )  # fmt: skip
+
+
+def test_a_run_in_batches_of_half_the_size_counts_half_of_each() -> None:
+    """Its lines say 1/100 where the script's say 1/50: a claim of 1.74x looked like 3.31x in the real run."""
+    line = rates({"script": [watched(100.0, 50.0)], "run": [watched(330.0, 100.0)], "expert": [watched(90.0)]})
+    assert line["real"] == pytest.approx(1.65) and line["rates"]["run"] == [pytest.approx(165.0)]
+    assert line["expert"] == pytest.approx(0.9)
 
 
 def test_ratios_are_paired_by_rounds_and_a_silent_contender_keeps_its_words() -> None:

@@ -49,6 +49,8 @@ class Watched:
     exit_code: int | None
     """None for a command stopped at the limit."""
     tail: tuple[str, ...]
+    epoch_length: float | None = None
+    """Length of an epoch by the output, in the unit of its positions."""
     """The last lines of the output."""
 
 
@@ -76,6 +78,7 @@ def watch(
         wall_s=time.monotonic() - started,
         exit_code=exit_code,
         tail=tuple(tail),
+        epoch_length=counter.epoch_length,
     )
 
 
