@@ -93,6 +93,23 @@ def last_round_s(
     return data_wait_fraction * max(by_last_round, -num_last * micro_step_s)
 
 
+def saved_by_queues_s(
+    num_queued: int, *, data_wait_fraction: float, micro_step_s: float, compute_micro_step_s: float
+) -> float:
+    """Seconds saved at an epoch's end, where the last batches wait in the queues and the workers have nothing to build.
+
+    Where workers and training share the cores, a step beside busy workers takes longer than alone. A restart fills the
+    queues, and pays for batches that make the epoch's last steps cheaper.
+
+    Args:
+        num_queued: Batches in full queues, at most those of an epoch.
+        data_wait_fraction: Share of the steady time spent waiting for data, 0 to 1. A job that waits has empty queues.
+        micro_step_s: Steady time of one micro-batch.
+        compute_micro_step_s: Time of one micro-batch beside resting workers.
+    """
+    return num_queued * max(0.0, (1 - data_wait_fraction) * micro_step_s - compute_micro_step_s)
+
+
 def estimated_restart_s(
     *, first_batch_s: float, data_wait_fraction: float, num_workers: int, micro_step_s: float
 ) -> float:

@@ -30,22 +30,6 @@ LEAST_SHARE = 0.01
 """Smallest share of a step for first uses of pages, at `FAULT_S` each, to make a trial worthwhile."""
 
 
-LARGEST_ADAPTING_BYTES = (32 << 20) - (64 << 10)
-"""Size of a block that moves the C library's rule as far as any block does; its limit is 32 MiB on 64-bit systems."""
-
-
-def adapt_to_large_blocks() -> None:
-    """Brings the C library's rule to its state after a large block was freed; no effect on a rule set by hand.
-
-    The GNU C library adapts: from then on it keeps blocks up to that size, and twice as much at the heap's end
-    (`M_MMAP_THRESHOLD` in mallopt(3)). A validation on batches of 100 did that to a training on batches of 4. Its first
-    epoch asked for 606,000 pages and took 2.5 s; every later epoch for 5,000, in 1.9 s.
-    """
-    library = ctypes.CDLL(None)
-    library.malloc.restype = ctypes.c_void_p
-    library.free(ctypes.c_void_p(library.malloc(ctypes.c_size_t(LARGEST_ADAPTING_BYTES))))
-
-
 class _Source(Enum):
     """The source of a large block."""
 

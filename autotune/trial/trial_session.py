@@ -14,8 +14,8 @@ from autotune.model.result import RankStatus
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.progress_marks import Mark
-from autotune.settings.keep_freed_memory import adapt_to_large_blocks
 from autotune.trial.apply.applied import AppliedSettings
+from autotune.trial.apply.environment_seams import adapt_to_large_blocks
 from autotune.trial.live.windows import Windows
 from autotune.trial.loader.batch_source import MAX_AHEAD, BatchSource
 from autotune.trial.loader.foreign_batches import ForeignBatches
@@ -142,8 +142,7 @@ class MeasuredSession(ScriptQuestions):
         return self._report.world_size
 
     def _install(self) -> None:
-        facts, settings = self._job.facts, self._job.request.settings
-        if facts is not None and facts.frees_larger_blocks and settings is not None and not settings.keep_freed_memory:
+        if self._job.facts is not None and self._job.facts.frees_larger_blocks:
             adapt_to_large_blocks()  # No trial comes to the validation that does so in the real run.
         self._times.install()
         self._allocator.install()

@@ -13,6 +13,7 @@ from autotune.measure.epoch import (
     estimated_restart_s,
     last_round_s,
     restart_cost_s,
+    saved_by_queues_s,
 )
 from autotune.measure.interval import estimate_rate
 from autotune.measure.window_stopping import LEAST_BLOCKS
@@ -180,8 +181,23 @@ def _seen_epoch_cost_s(rank: RankResult, window: Sequence[Block], after: Sequenc
     first_start_s = max(0.0, after[0].duration_s - _num_workers(rank) * micro_step_s)
     spread_s = max(0.0, start_s - first_start_s) if len(after) > 1 else 0.0
     start_s -= _last_round_s(rank, window, whole.num_micro_batches, spread_s)
-    at_end_s = _last_round_s(rank, window, rank.epoch_micro_batches or 0, spread_s)
+    at_end_s = _last_round_s(rank, window, rank.epoch_micro_batches or 0, spread_s) - _saved_at_end_s(rank, window)
     return max(0.0, (rank.epoch_end_s or 0.0) + start_s + at_end_s)
+
+
+def _saved_at_end_s(rank: RankResult, window: Sequence[Block]) -> float:
+    """Seconds saved in the last steps of an epoch, beside resting workers; 0 without a compute-only rate."""
+    rate, num_samples = rank.compute_samples_per_second, sum(block.num_samples for block in window)
+    if not rate or not num_samples:
+        return 0.0
+    samples_per_batch = num_samples / sum(block.num_micro_batches for block in window)
+    num_queued = _num_workers(rank) * int(rank.observed.get("prefetch_factor") or 0)
+    return saved_by_queues_s(
+        min(num_queued, rank.epoch_micro_batches or 0),
+        data_wait_fraction=data_wait_fraction(window),
+        micro_step_s=_micro_step_s(window),
+        compute_micro_step_s=samples_per_batch / rate,
+    )
 
 
 def _restart_s(ranks: Sequence[RankResult], windows: Sequence[Sequence[Block]]) -> float | None:

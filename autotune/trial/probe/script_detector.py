@@ -19,10 +19,9 @@ from autotune.model.facts import ArgumentFacts, LoaderFacts, LossReduction, Scri
 from autotune.settings import BY_NAME, Group, Precision, Value
 from autotune.settings.activation_checkpointing import repeated_blocks
 from autotune.settings.ddp_group import ARGUMENTS
-from autotune.settings.keep_freed_memory import adapt_to_large_blocks
 from autotune.settings.optimizer_form import OptimizerForm, forms_of_all
 from autotune.settings.sdpa_backend import SdpaBackend
-from autotune.trial.apply.environment_seams import settle_threads
+from autotune.trial.apply.environment_seams import adapt_to_large_blocks, settle_threads
 from autotune.trial.apply.observed import settings_in_force
 from autotune.trial.loader.foreign_batches import ForeignBatches
 from autotune.trial.loader.loaders import Loaders

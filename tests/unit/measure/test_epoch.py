@@ -9,6 +9,7 @@ from autotune.measure.epoch import (
     last_round_s,
     restart_cost_s,
     restart_micro_batches,
+    saved_by_queues_s,
 )
 
 from .simulated import make_block
@@ -47,6 +48,20 @@ def test_the_cost_is_what_the_steady_time_of_the_same_batches_does_not_explain()
 
 def test_a_restart_that_seems_to_save_time_costs_nothing():
     assert restart_cost_s(make_block(0.01, phase=Phase.RESTART), end_s=0.0, micro_step_s=0.02) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("wait", "micro_step_s", "compute_s", "saved_s"),
+    [
+        (0.0, 0.041, 0.030, 8 * 0.011),
+        (0.04, 0.041, 0.030, 8 * (0.96 * 0.041 - 0.030)),
+        (0.9, 0.1, 0.01, 0.0),
+        (0.0, 0.03, 0.04, 0.0),
+    ],
+)
+def test_full_queues_save_what_busy_workers_cost_a_step(wait, micro_step_s, compute_s, saved_s):
+    saved = saved_by_queues_s(8, data_wait_fraction=wait, micro_step_s=micro_step_s, compute_micro_step_s=compute_s)
+    assert saved == pytest.approx(saved_s)
 
 
 @pytest.mark.parametrize(("num_workers", "per_step", "expected"), [(1, 1, 2), (4, 1, 8), (4, 3, 9), (0, 2, 2)])

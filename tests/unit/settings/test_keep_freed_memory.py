@@ -58,7 +58,8 @@ def test_variables_keep_freed_memory_from_the_start_on() -> None:
 
 ADAPTS = """
 import resource
-from autotune.settings.keep_freed_memory import SETTING, adapt_to_large_blocks
+from autotune.settings.keep_freed_memory import SETTING
+from autotune.trial.apply.environment_seams import adapt_to_large_blocks
 if {adapts}:
     adapt_to_large_blocks()
 for step in range(12):
