@@ -49,7 +49,7 @@ class MemoryParts:
         """Memory of a forward pass over the activations kept; 1 where the peak does not tell."""
         if self.peak_bytes is None or not self.saved_bytes or self.peak_bytes <= self._step_bytes * 1.02:
             return 1.0
-        measured = (self.peak_bytes - self._forward_bytes) / self.saved_bytes
+        measured = (self.peak_bytes - self.fixed_bytes) / self.saved_bytes
         return max(LEAST_RATIO, min(measured, MOST_RATIO) if self.benchmarks_kernels else measured)
 
     @property
@@ -59,7 +59,7 @@ class MemoryParts:
 
     def peak_at(self, batch_size: int) -> int:
         """Peak of allocated memory at a micro-batch."""
-        return round(max(self._step_bytes, self._forward_bytes + self.activation_bytes * batch_size))
+        return round(max(self._step_bytes, self.fixed_bytes + self.activation_bytes * batch_size))
 
     def largest_batch(self, usable_bytes: int) -> int | None:
         """The largest micro-batch within so much memory of the allocator; 0 if none fits, None if memory does not grow.
@@ -72,10 +72,11 @@ class MemoryParts:
             return 0
         if not self.activation_bytes:
             return None
-        return max(0, int((allocated - self._forward_bytes) / self.activation_bytes))
+        return max(0, int((allocated - self.fixed_bytes) / self.activation_bytes))
 
     @property
-    def _forward_bytes(self) -> int:
+    def fixed_bytes(self) -> int:
+        """Allocated memory of a forward pass that does not grow with the micro-batch."""
         gradients = self.gradient_bytes if self.keeps_gradients else 0
         return self.parameter_bytes + self.optimizer_bytes + gradients + self.other_bytes
 

@@ -212,10 +212,10 @@ def unselected(
 ) -> Comparison:
     """The winner's comparison with a ratio free of the luck by which the winner was chosen; the interval stays.
 
-    Each round counts for the candidate that the other rounds choose. Of equal candidates the luckiest wins, and the
-    mean over the rounds that chose it is too high: by 5 % where a run's noise is 10 % and three candidates are equal. A
-    clear winner is chosen without any one round, and keeps the ratio. This is cross-validation with one round left
-    out; Stone, "Cross-validatory choice and assessment of statistical predictions", 1974.
+    Each round counts for the candidate that the other rounds choose. Of equal candidates the luckiest wins, and a mean
+    over all rounds is too high: by 5 % for three equal candidates with a noise of 10 %. A clear winner keeps the ratio,
+    because any one round may be left out. The method is cross-validation; Stone, "Cross-validatory choice and
+    assessment of statistical predictions", 1974.
 
     Args:
         comparison: The winner against the baseline.

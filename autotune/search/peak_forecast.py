@@ -80,10 +80,11 @@ class PeakForecast:
         self._failed = [trial.settings for trial in failed]
         smallest = min(math.exp(peak) for peak in self._peaks)
         size = min(_size(one) for one in self._settings)
-        is_known = fixed_bytes is not None and 0 < fixed_bytes < smallest
-        fixed = fixed_bytes if fixed_bytes is not None and is_known else smallest / 2
+        fixed, deviation = smallest / 2, UNKNOWN
+        if fixed_bytes is not None and 0 < fixed_bytes < smallest:
+            fixed, deviation = fixed_bytes, ESTIMATED
         self._priors = (
-            PeakFactor(mean=math.log(fixed), deviation=ESTIMATED if is_known else UNKNOWN),
+            PeakFactor(mean=math.log(fixed), deviation=deviation),
             PeakFactor(mean=math.log((smallest - fixed) / size), deviation=UNKNOWN),
             HALF,
             COMPILED,

@@ -183,7 +183,7 @@ def _usual_gains(state: PlanState) -> None:
 def _usual_build(state: PlanState) -> dict[str, Value]:
     """The changes to a wholly compiled model; without the time, to compiled blocks, or none."""
     for mode in (CompileMode.DEFAULT, CompileMode.REGIONAL):
-        if mode in state.limits.early_builds and mode in {*state.choices("compile_mode"), CompileMode.DEFAULT}:
+        if mode in state.limits.early_builds and mode in _allowed_modes(state):
             return {"compile": True, "compile_mode": mode.value}
     return {}
 
@@ -208,10 +208,15 @@ def _compile_mode(state: PlanState) -> CompileMode | None:
 
     None without time for an allowed mode.
     """
-    allowed = {*state.choices("compile_mode"), CompileMode.DEFAULT}
+    allowed = _allowed_modes(state)
     if not _is_idle(_beside_usual_compute(state)):
         allowed -= {*GRAPHS}
     return next((mode for mode in state.limits.early_builds if mode in allowed), None)
+
+
+def _allowed_modes(state: PlanState) -> set[Value]:
+    """The modes allowed for the model."""
+    return {*state.choices("compile_mode"), CompileMode.DEFAULT}
 
 
 def _launches_bind(state: PlanState) -> bool:

@@ -136,17 +136,7 @@ def memory_parts(facts: ScriptFacts) -> MemoryParts:
             "The script shows neither its activations nor the samples of its batches.",
             "A script with a compiled model, or without a torch DataLoader, cannot be estimated; try a search.",
         )
-    return MemoryParts(
-        parameter_bytes=facts.parameter_bytes,
-        gradient_bytes=facts.gradient_bytes or 0,
-        optimizer_bytes=facts.optimizer_state_bytes or 0,
-        saved_bytes=facts.saved_bytes,
-        batch_size=batch_size,
-        peak_bytes=facts.peak_allocated_bytes,
-        other_bytes=_other_bytes(facts),
-        benchmarks_kernels=facts.own_cudnn_benchmark,
-        keeps_gradients=facts.num_micro_batches_per_step > 1,
-    )
+    return _parts(facts, batch_size=batch_size)
 
 
 def fixed_bytes(facts: ScriptFacts, outside_bytes: int) -> float | None:
@@ -158,9 +148,22 @@ def fixed_bytes(facts: ScriptFacts, outside_bytes: int) -> float | None:
     """
     if facts.device == "cpu" or facts.parameter_bytes is None:
         return None
-    kept = facts.gradient_bytes or 0 if facts.num_micro_batches_per_step > 1 else 0
-    own = facts.parameter_bytes + (facts.optimizer_state_bytes or 0) + kept + _other_bytes(facts)
-    return ROOM_RATIO * own + outside_bytes
+    return ROOM_RATIO * _parts(facts, batch_size=1).fixed_bytes + outside_bytes
+
+
+def _parts(facts: ScriptFacts, *, batch_size: int) -> MemoryParts:
+    """The parts seen by the probe; unknown parts are 0."""
+    return MemoryParts(
+        parameter_bytes=facts.parameter_bytes or 0,
+        gradient_bytes=facts.gradient_bytes or 0,
+        optimizer_bytes=facts.optimizer_state_bytes or 0,
+        saved_bytes=facts.saved_bytes or 0,
+        batch_size=batch_size,
+        peak_bytes=facts.peak_allocated_bytes,
+        other_bytes=_other_bytes(facts),
+        benchmarks_kernels=facts.own_cudnn_benchmark,
+        keeps_gradients=facts.num_micro_batches_per_step > 1,
+    )
 
 
 def _other_bytes(facts: ScriptFacts) -> int:
