@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotune.diagnose.advice.step_times import (
     gain_of,
     is_foreign,
+    least_building_s,
     load_cpu_s,
     load_s,
     wait_s,
@@ -204,12 +205,17 @@ def copy_while_training(diagnosis: Diagnosis) -> Advice | None:
 
 
 def share_processors(diagnosis: Diagnosis) -> Advice | None:
-    """Advises fewer threads when workers and the training step compete for processors."""
+    """Advises fewer threads when workers and the training step compete for processors.
+
+    The training step then takes its compute-only time at best, and the workers still take their processor time.
+    """
     if diagnosis.bottleneck is not BottleneckKind.CPU_CONTENTION or not diagnosis.natural.num_workers:
         return None
     if diagnosis.natural.intra_op_threads == 1:
         return None
-    gain = gain_of(diagnosis, diagnosis.compute_s)
+    if diagnosis.compute_s is None:
+        return None
+    gain = gain_of(diagnosis, max(diagnosis.compute_s, least_building_s(diagnosis)))
     if gain is None:
         return None
     return Advice(

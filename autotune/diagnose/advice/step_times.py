@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.measure.bottleneck import BottleneckKind
 from autotune.model.diagnosis import Diagnosis
 from autotune.model.observation import LargerBatch, LoadingTimes
 
@@ -51,6 +52,32 @@ def load_cpu_s(diagnosis: Diagnosis) -> float:
     return min(1.0, loading.cpu_s / loading.busy_s) * (load_s(diagnosis) or 0.0)
 
 
+def least_building_s(diagnosis: Diagnosis) -> float:
+    """Seconds that the workers need at least for the batches of one step, with all usable cores to themselves.
+
+    Building takes its processor time, whoever else gives processors back. 0 without workers, or when the loading was
+    not observed.
+    """
+    num_workers = diagnosis.natural.num_workers
+    if num_workers == 0:
+        return 0.0
+    return load_cpu_s(diagnosis) / min(num_workers, max(1.0, diagnosis.usable_cpus))
+
+
+def train_s(diagnosis: Diagnosis, factor: float = 1.0) -> float:
+    """Seconds of a step outside the loader's `next()` when building a batch takes `factor` times as long.
+
+    Where workers take processors from the training process, what a step takes beyond its compute-only time and its
+    copies comes from them, and shrinks with their work. Elsewhere the loading does not change this time.
+    """
+    own_s = diagnosis.step_s - wait_s(diagnosis)
+    compute_s = diagnosis.compute_s
+    if diagnosis.bottleneck is not BottleneckKind.CPU_CONTENTION or compute_s is None:
+        return own_s
+    alone_s = min(own_s, compute_s + (diagnosis.copy_share or 0.0) * diagnosis.step_s)
+    return alone_s + factor * (own_s - alone_s)
+
+
 def train_cpu_s(diagnosis: Diagnosis) -> float:
     """Processor seconds of a step in all threads of the training process, without the building of batches."""
     observed = diagnosis.observation
@@ -82,8 +109,8 @@ def wait_with_larger_batch(diagnosis: Diagnosis, larger: LargerBatch) -> float:
 def with_workers(diagnosis: Diagnosis, num_workers: int, factor: float = 1.0) -> float | None:
     """Seconds of a step with `num_workers` workers: the slowest of workers, training step, and all processors together.
 
-    The time of the training step is the step's time without the wait. The compute-only rate is not used, since the
-    machine may have been quieter at the time. None when the loading was not observed.
+    The time of the training step is that of `train_s`. The compute-only rate alone is not used, since the machine may
+    have been quieter at the time. None when the loading was not observed.
 
     Args:
         diagnosis: The figures.
@@ -94,12 +121,12 @@ def with_workers(diagnosis: Diagnosis, num_workers: int, factor: float = 1.0) ->
     if built_s is None or num_workers < 1:
         return None
     hand_over_s = _hand_over_s(diagnosis)
-    train_s = diagnosis.step_s - wait_s(diagnosis) + hand_over_s
+    training_s = train_s(diagnosis, factor) + hand_over_s
     # With workers the processor time of the training process has the process's own share of handing over.
     num_new = 1 if diagnosis.natural.num_workers else 2
     all_cpu_s = train_cpu_s(diagnosis) + num_new * hand_over_s + factor * load_cpu_s(diagnosis)
     working_s = (factor * built_s + hand_over_s) / num_workers
-    return max(working_s, train_s, all_cpu_s / max(1.0, diagnosis.usable_cpus))
+    return max(working_s, training_s, all_cpu_s / max(1.0, diagnosis.usable_cpus))
 
 
 def _hand_over_s(diagnosis: Diagnosis) -> float:

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from autotune.diagnose.advice.loader_replay import replayed_step_s
 from autotune.diagnose.advice.loading_advice import is_loader_slow, place_of_loader
-from autotune.diagnose.advice.step_times import LEAST_GAIN, gain_of, load_s, wait_s, with_faster_loading, with_workers
+from autotune.diagnose.advice.step_times import (
+    LEAST_GAIN,
+    gain_of,
+    load_s,
+    train_s,
+    wait_s,
+    with_faster_loading,
+    with_workers,
+)
 from autotune.model.diagnosis import Advice, Diagnosis, Sickness
 from autotune.model.what_if import DecoderTime, PackedRead, RepeatedWork, StorageTimes
 from autotune.settings.in_order import LEAST_TORCH
@@ -175,11 +183,11 @@ def let_fast_samples_pass(diagnosis: Diagnosis) -> Advice | None:
     slow = times[min(len(times) - 1, int(0.99 * len(times)))]
     if slow < SLOW_RATIO * max(median, 1e-6):
         return None
-    train_s = (diagnosis.step_s - wait_s(diagnosis)) / diagnosis.facts.num_micro_batches_per_step
+    batch_train_s = train_s(diagnosis) / diagnosis.facts.num_micro_batches_per_step
 
     def step_s(prefetch: int, *, in_order: bool) -> float:
         return replayed_step_s(
-            tried.sample_times_s, loader.batch_size or 1, train_s, workers, prefetch, in_order=in_order
+            tried.sample_times_s, loader.batch_size or 1, batch_train_s, workers, prefetch, in_order=in_order
         )
 
     prefetch = diagnosis.natural.prefetch_factor
@@ -270,7 +278,7 @@ def _with_decoder(diagnosis: Diagnosis, tried: StorageTimes, own: DecoderTime, o
     on_device_s = other.beside_step_s
     if on_device_s is None:  # by turns on the device, at worst
         images = tried.images_per_sample * diagnosis.samples_per_step / diagnosis.facts.world_size
-        on_device_s = diagnosis.step_s - wait_s(diagnosis) + images * other.image_s
+        on_device_s = train_s(diagnosis, 1 - decode_share) + images * other.image_s
     return None if loaded_s is None else max(loaded_s, on_device_s)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from autotune.diagnose.advice.loading_advice import place_of_loader
-from autotune.diagnose.advice.step_times import MAX_GAIN, gain_of, wait_s, wait_with_larger_batch
+from autotune.diagnose.advice.step_times import MAX_GAIN, gain_of, least_building_s, wait_s, wait_with_larger_batch
 from autotune.model.diagnosis import Advice, Diagnosis, Sickness
 from autotune.model.observation import HostPlace
 from autotune.settings import Precision
@@ -134,7 +134,8 @@ def fewer_launches(diagnosis: Diagnosis) -> Advice | None:
     step_s = diagnosis.step_s
     with_calls = [place for place in diagnosis.observation.host_places if place.call]
     after_host_s = _without(diagnosis, with_calls) if with_calls else step_s
-    gain = min(MAX_GAIN, after_host_s / max(share * step_s + wait_s(diagnosis), 1e-9))
+    then_s = max(share * step_s + wait_s(diagnosis), least_building_s(diagnosis), 1e-9)
+    gain = min(MAX_GAIN, after_host_s / then_s)
     if gain < LEAST_HOST_GAIN:
         return None
     return Advice(

@@ -185,6 +185,14 @@ def test_contention_is_for_jobs_with_workers_and_several_threads():
     assert share_processors(diagnosis(**sick, natural=Settings(intra_op_threads=2))) is None
 
 
+def test_threads_promise_no_more_than_the_workers_processor_time_allows():
+    sick = {"bottleneck": BottleneckKind.CPU_CONTENTION, "ceiling_samples_per_second": 1280.0}
+    several = Settings(batch_size=64, num_workers=2, intra_op_threads=2)
+    builds = observation(loading=loading_times(busy_s=2.0, cpu_s=1.6))  # 160 ms a batch, of two workers
+    found = share_processors(diagnosis(**sick, natural=several, observation=builds))
+    assert found is not None and found.gain == pytest.approx(1.25)
+
+
 def test_advice_is_in_order_of_expected_gain_and_a_bound_counts_half():
     split = loading_times(busy_s=0.8, cpu_s=0.8, open_s=0.5, read_s=0.2, num_files=6400, read_bytes=6400 * 200)
     sick = diagnosis(**SLOW, usable_cpus=2.0, observation=observation(steps=step_times(), loading=split))
