@@ -112,7 +112,7 @@ class ForkRunner:
         server_s = time.monotonic() - began if is_new else 0.0
         reason = (
             self._unprepared
-            or why_unprepared(job)
+            or why_unprepared(job, self._facts)
             or self._trust.why_not(job.request.settings)
             or self._why_useless(key)
         )

@@ -310,8 +310,10 @@ class Trust:
             self._reason = f"the first loss of a prepared trial was {losses[0]:g}, and {self._first_loss:g} before"
 
 
-def why_unprepared(job: TrialJob) -> str:
+def why_unprepared(job: TrialJob, facts: ScriptFacts) -> str:
     """Why no prelude can serve a job, as known before any attempt; empty when a prelude can."""
+    if facts.world_size > max(1, job.world_size):
+        return f"the script starts its {facts.world_size} processes by itself, and each begins anew"
     assert job.request.settings is not None and job.script_settings is not None
     names = {name.removeprefix("knobs.") for name in job.request.settings.differences(job.script_settings)}
     given = sorted(names & set(job.mapped))

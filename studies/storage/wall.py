@@ -160,6 +160,7 @@ def advice(words, limit_s):
         images_per_second=found["samples_per_second"],
         ceiling=found["ceiling_samples_per_second"],
         bottleneck=found["bottleneck"],
+        shares={name: found[name] for name in ("data_wait_fraction", "copy_share", "device_share")},
         decoders=(found["storage"] or {}).get("decoders"),
         notes=found["notes"],
         advice=[{key: each.get(key) for key in kept} for each in found["advice"][:4]],

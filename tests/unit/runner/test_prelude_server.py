@@ -71,11 +71,15 @@ def test_the_first_loss_under_the_scripts_own_settings_is_that_of_its_probe(
 
 
 def test_settings_given_as_arguments_are_read_too_early() -> None:
-    assert "num_workers" in why_unprepared(job(FASTER, mapped=("num_workers",)))
-    assert not why_unprepared(job(FASTER, mapped=("batch_size",)))
-    assert not why_unprepared(job(NATURAL, mapped=("num_workers",)))
+    assert "num_workers" in why_unprepared(job(FASTER, mapped=("num_workers",)), FACTS)
+    assert not why_unprepared(job(FASTER, mapped=("batch_size",)), FACTS)
+    assert not why_unprepared(job(NATURAL, mapped=("num_workers",)), FACTS)
     own = replace(NATURAL, knobs=(("storage", "lmdb"),))
-    assert "storage" in why_unprepared(job(own, mapped=("storage",)))
+    assert "storage" in why_unprepared(job(own, mapped=("storage",)), FACTS)
+
+
+def test_a_script_that_starts_its_processes_by_itself_has_no_beginning_to_share() -> None:
+    assert "2 processes" in why_unprepared(job(), replace(FACTS, world_size=2))
 
 
 def test_a_trial_is_told_what_differs_and_what_it_must_not_have() -> None:
