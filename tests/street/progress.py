@@ -38,6 +38,8 @@ class Counter:
     """Time in seconds, position in samples, and the number of the line's stretch of training."""
     epoch_length: float | None = None
     """Largest length of an epoch told so far, in the positions' unit; None where the lines do not tell."""
+    told: list[tuple[float, float]] = field(default_factory=list)
+    """Time of arrival and own seconds of each epoch that the script timed itself."""
     _stretch: int = 0
     _lines: int = 0
     _last: tuple[int, float] | None = None
@@ -53,6 +55,8 @@ class Counter:
         epoch = int(groups["epoch"]) if groups.get("epoch") else 0
         if groups.get("of"):
             self.epoch_length = max(self.epoch_length or 0.0, float(groups["of"]))
+        if groups.get("seconds"):
+            self.told.append((time_s, float(groups["seconds"])))
         self._open_stretch(epoch, at)
         position = at * self.progress.per
         if not self.marks or self.marks[-1][1:] != (position, self._stretch):
@@ -74,7 +78,11 @@ class Counter:
         """Samples per second after the first `settle_s` seconds; None without two later lines of a stretch."""
         if not self.marks:
             return None
-        return rate_of([mark for mark in self.marks if mark[0] >= self.marks[0][0] + settle_s])
+        settled = self.marks[0][0] + settle_s
+        if self.told:
+            epochs = [seconds for time_s, seconds in self.told if time_s - seconds >= settled]
+            return len(epochs) * self.progress.per / sum(epochs) if epochs else None
+        return rate_of([mark for mark in self.marks if mark[0] >= settled])
 
 
 def rate_of(marks: Iterable[tuple[float, float, int]]) -> float | None:

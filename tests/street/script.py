@@ -20,9 +20,11 @@ class Progress:
 
     pattern: str
     """A regular expression, searched in every line. The group `at` is the position; without the group every matching
-    line counts 1. Groups `epoch` and `of`, the length of an epoch, are optional."""
+    line counts 1. Groups `epoch` and `of`, the length of an epoch, are optional. The group `seconds` is the time that
+    the script itself took for the training of one epoch, with the loader's start and without validation; each line is
+    an epoch then, and the rate is by these times."""
     per: float = 1.0
-    """Samples per unit of the position, all processes together; above 0."""
+    """Samples per unit of the position, or of an epoch with the group `seconds`, all processes together; above 0."""
     has_open_line: bool = False
     """True for lines that end with the beginning of the next: a line counts when its text comes. `at` is needed."""
 

@@ -33,7 +33,7 @@ PRINTED = {
     "wgan_gp": "[Epoch 0/200] [Batch 30/938] [D loss: -4.37] [G loss: 0.03]",
     "geometric_mutag_gin": "Epoch: 030, Loss: 0.6913, Train: 0.5000, Test: 0.5000",
     "dlrm": "Finished training it 30/100000 of epoch 0, 21.05 ms/it, loss 0.084212",
-    "series_dlinear": "\titers: 30, epoch: 1 | loss: 0.5142",
+    "series_dlinear": "Epoch: 30 cost time: 1.6673924922943115",
     "mingpt_chargpt": "iter_dt 105.12ms; iter 30: train loss 2.91321",
     "makemore": "step 30 | loss 2.9321 | step time 12.31ms",
     "tutorial_cnn": "Epoch [1/5], Step [30/600], Loss: 0.1712",
@@ -102,6 +102,14 @@ def test_the_length_of_an_epoch_is_read_where_lines_tell_it() -> None:
     assert counter.epoch_length is None
     counter.line(1.0, "step 1/50")
     assert counter.epoch_length == 50
+
+
+def test_epochs_that_the_script_times_itself_count_with_their_start_and_without_validation() -> None:
+    counter = Counter(Progress(pattern=r"^Epoch: (?P<at>\d+) cost time: (?P<seconds>[\d.]+)", per=1000))
+    for number, time_s in enumerate((2.0, 5.0, 8.0), start=1):
+        counter.line(time_s, f"Epoch: {number} cost time: {2.0 if number == 1 else 0.5}")
+    assert counter.rate(1.0) == pytest.approx(2000.0)
+    assert counter.rate(30.0) is None
 
 
 def test_one_line_gives_no_rate() -> None:

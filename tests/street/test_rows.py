@@ -63,7 +63,7 @@ def test_a_row_counts_progress_or_says_why_it_cannot(script: Script) -> None:
         assert (progress is None) == bool(script.no_progress)
         if progress is not None:
             groups = set(re.compile(progress.pattern).groupindex)
-            assert groups <= {"at", "epoch", "of"} and progress.per > 0
+            assert groups <= {"at", "epoch", "of", "seconds"} and progress.per > 0
 
 
 @rows

@@ -33,6 +33,8 @@ DLRM_WORDS = (
     "--arch-embedding-size=10000-10000-10000-10000-10000-10000-10000-10000 --data-generation=random "
     "--num-batches=100000 --print-freq=10 --print-time --num-indices-per-lookup=10"
 )
+SERIES_WINDOWS = 12 * 30 * 24 - 96 - 96 + 1
+"""Windows of 96 hours and 96 to forecast in the year of hours that trains."""
 SERIES_WORDS = (
     "--task_name long_term_forecast --is_training 1 --root_path {data}/ --data_path ETTh1.csv --model_id ETTh1_96_96 "
     "--model DLinear --data ETTh1 --features M --seq_len 96 --label_len 48 --pred_len 96 --enc_in 7 --dec_in 7 "
@@ -156,7 +158,7 @@ SCRIPTS = (
         name="series_dlinear", kind="time series", source=SERIES, script="run.py",
         data=Data(name="series", make=data.series), packages=("sklearn", "pandas", "sktime", "einops"),
         arguments={"cpu": f"{SERIES_WORDS} --no_use_gpu"}, no_expert="ten workers are its default",
-        progress=Progress(pattern=r"^\s*iters: (?P<at>\d+), epoch: (?P<epoch>\d+)", per=32),
+        progress=Progress(pattern=r"^Epoch: (?P<at>\d+) cost time: (?P<seconds>[\d.]+)", per=SERIES_WINDOWS),
     ),
     Script(
         name="cleanrl_ppo", kind="reinforcement learning", source=CLEANRL, script="ppo.py", folder="cleanrl",
