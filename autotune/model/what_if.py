@@ -106,7 +106,9 @@ class StorageTimes:
     batched_s: float | None = None
     """Time of a sample when the dataset is indexed with a whole batch at once; None when impossible."""
     hand_over_s: float | None = None
-    """Time to hand a batch from as many workers to the training process; None when not measured."""
+    """Time from batch to batch where as many workers only hand over; None when not measured."""
+    take_s: float | None = None
+    """Time of the training process to take a batch that lies ready; None when not measured."""
     sample_times_s: tuple[float, ...] = ()
     """Time of each sample, in order."""
 

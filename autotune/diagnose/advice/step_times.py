@@ -121,12 +121,12 @@ def with_workers(diagnosis: Diagnosis, num_workers: int, factor: float = 1.0) ->
     if built_s is None or num_workers < 1:
         return None
     hand_over_s = _hand_over_s(diagnosis)
-    training_s = train_s(diagnosis, factor) + hand_over_s
+    training_s = train_s(diagnosis, factor) + _take_s(diagnosis)
     # With workers the processor time of the training process has the process's own share of handing over.
     num_new = 1 if diagnosis.natural.num_workers else 2
     all_cpu_s = train_cpu_s(diagnosis) + num_new * hand_over_s + factor * load_cpu_s(diagnosis)
     working_s = (factor * built_s + hand_over_s) / num_workers
-    return max(working_s, training_s, all_cpu_s / max(1.0, diagnosis.usable_cpus))
+    return max(working_s, training_s, hand_over_s, all_cpu_s / max(1.0, diagnosis.usable_cpus))
 
 
 def _hand_over_s(diagnosis: Diagnosis) -> float:
@@ -137,6 +137,18 @@ def _hand_over_s(diagnosis: Diagnosis) -> float:
     else:
         per_batch_s = HAND_OVER_S + (loader.batch_bytes if loader is not None else 0) / HAND_OVER_BYTES_PER_S
     return per_batch_s * diagnosis.facts.num_micro_batches_per_step
+
+
+def _take_s(diagnosis: Diagnosis) -> float:
+    """Seconds of the training process to take the batches of one step, once they lie ready.
+
+    Present workers' batches are taken within the wait that was observed.
+    """
+    tried = diagnosis.observation.storage
+    if tried is None or tried.take_s is None:
+        return _hand_over_s(diagnosis)
+    take_s = tried.take_s * diagnosis.facts.num_micro_batches_per_step
+    return min(take_s, wait_s(diagnosis)) if diagnosis.natural.num_workers else take_s
 
 
 def with_more_threads(diagnosis: Diagnosis) -> float | None:

@@ -9,10 +9,12 @@ import multiprocessing
 import os
 import shutil
 import tempfile
+import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +163,7 @@ def _measured(loader: Any, scratch: Path) -> StorageTimes:
         for number, image in enumerate(run.images):
             (scratch / IMAGES / f"{number:03d}").write_bytes(image)
     is_decoding = run.images and run.decode_s >= LEAST_DECODE_SHARE * total_s
-    return StorageTimes(
+    times = StorageTimes(
         num_samples=count,
         sample_s=run.sample_s,
         read_s=run.read_s / count,
@@ -181,9 +183,11 @@ def _measured(loader: Any, scratch: Path) -> StorageTimes:
         decoders=decoder_times(run.images, own_name(run.decoder)) if is_decoding else (),
         repeated=_repeated(dataset, run, pack),
         batched_s=_batched_s(dataset, run, loader.collate_fn, max(1, batch_size)),
-        hand_over_s=_hand_over_s(dataset, run, loader.collate_fn, max(1, batch_size), processes, began + LIMIT_S / 2),
         sample_times_s=tuple(run.times_s),
     )
+    begin_by = began + LIMIT_S / 2
+    hand_over_s, take_s = _hand_over(dataset, run, loader.collate_fn, max(1, batch_size), processes, begin_by)
+    return replace(times, hand_over_s=hand_over_s, take_s=take_s)
 
 
 def _repeated(dataset: Any, run: SampleRun, pack: Callable[[list[Any]], tuple[PackedRead, ...]]) -> RepeatedWork | None:
@@ -229,36 +233,43 @@ class _Same(Dataset[Any]):
     def __init__(self, batch: Any) -> None:
         self._batch = batch
 
-    def __len__(self) -> int:
-        return 1 << 20
-
     def __getitem__(self, index: int) -> Any:
         return ordinary_clone(self._batch)
 
 
-def _hand_over_s(
+def _hand_over(
     dataset: Any,
     run: SampleRun,
     collate: Callable[[list[Any]], Any],
     batch_size: int,
     num_workers: int,
     begin_by: float,
-) -> float | None:
-    """Mean seconds from batch to batch where workers have nothing to do but to hand a ready batch over.
+) -> tuple[float | None, float | None]:
+    """Mean seconds from batch to batch of workers that only hand a ready batch over, and of taking one that lies ready.
 
+    Workers copy a large batch for longer than the training process takes to map it, and copy it beside a training step.
     None after `begin_by`: on a busy machine many workers take long to start, and all other figures would be lost.
     """
     if time.monotonic() > begin_by:
-        return None
+        return None, None
     samples = [dataset[index] for index in (run.indices * batch_size)[:batch_size]]
-    batches = iter(DataLoader(_Same(collate(samples)), batch_size=None, num_workers=num_workers))
+    is_over = threading.Event()
+    endless = iter(lambda: int(is_over.is_set()), 1)  # the only index, until the event
+    loader = DataLoader(_Same(collate(samples)), batch_size=None, sampler=endless, num_workers=num_workers)
+    batches = iter(loader)
     for _ in range(2 * num_workers):  # ready before the clock starts
         next(batches)
     began, count = time.perf_counter(), 0
     while count < LEAST_BATCHES or time.perf_counter() - began < HAND_OVER_LIMIT_S:
         next(batches)
         count += 1
-    return (time.perf_counter() - began) / count
+    hand_over_s = (time.perf_counter() - began) / count
+    is_over.set()  # no worker works while the last two batches of each are taken
+    time.sleep(min(HAND_OVER_LIMIT_S, 4 * num_workers * hand_over_s))
+    began = time.perf_counter()
+    for _ in range(num_workers):
+        next(batches)
+    return hand_over_s, min(hand_over_s, (time.perf_counter() - began) / num_workers)
 
 
 def _as_list(batch: Any) -> Any:
