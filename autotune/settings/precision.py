@@ -116,6 +116,9 @@ def _dropped(case: SearchCase) -> Iterator[tuple[Value, str]]:
         yield Precision.TF32.value, "a CPU has no TF32 units"
         yield Precision.FP16.value, "fp16 on a CPU is for storage, not for speed"
         return
+    if case.facts.recurrent_share > 0.5 and case.own.precision is not Precision.BF16:
+        # ATen/cudnn/AutocastRNN.cpp casts to half whatever the region's dtype, so bf16 would not be in force.
+        yield Precision.BF16.value, "autocast runs recurrent layers in fp16 on a GPU"
     device = case.device
     for precision, least in LEAST_CAPABILITY.items():
         if device.capability is not None and device.capability < least:

@@ -16,11 +16,12 @@ from autotune.trial.step.autocast import DTYPES
 from autotune.trial.step.replicas import num_replicas
 from autotune.trial.torch import torch_names
 
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "_cudnn_rnn", "mkldnn_rnn_layer", "miopen_rnn")
 PRODUCTS = frozenset(
     {
         *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "linear", "_trilinear", "_grouped_mm"),
         *("convolution", "_convolution", "cudnn_convolution", "cudnn_convolution_transpose", "mkldnn_convolution"),
-        *("lstm", "gru", "rnn_tanh", "rnn_relu", "_cudnn_rnn", "mkldnn_rnn_layer", "miopen_rnn"),
+        *RECURRENT,
         *("_transformer_encoder_layer_fwd", "_native_multi_head_attention"),
     }
 )
@@ -47,6 +48,8 @@ class _Reading:
     def __init__(self) -> None:
         self.trained, self.frozen = Counter[torch.dtype](), Counter[torch.dtype]()
         """Multiplications by the format of their operands."""
+        self.num_recurrent = 0
+        """Multiplications in recurrent layers."""
         self.num_flops = 0.0
 
 
@@ -100,6 +103,13 @@ class OperandDetector:
         return sum(reading.num_flops for reading in self._readings.values())
 
     @property
+    def recurrent_share(self) -> float:
+        """Share of the watched multiplications in torch's recurrent layers; 0 before the first product."""
+        readings = self._readings.values()
+        total = sum(sum(reading.trained.values()) + sum(reading.frozen.values()) for reading in readings)
+        return sum(reading.num_recurrent for reading in readings) / total if total else 0.0
+
+    @property
     def dtype(self) -> torch.dtype | None:
         """The format of most multiplications; None before the first product."""
         trained, frozen = Counter[torch.dtype](), Counter[torch.dtype]()
@@ -136,6 +146,8 @@ class OperandDetector:
         self.has_fused_attention |= "_scaled_dot_product" in operation
         counts = reading.trained if any(operand.requires_grad for operand in operands) else reading.frozen
         counts[operands[0].dtype] += num_multiplications
+        if operation in RECURRENT:
+            reading.num_recurrent += num_multiplications
 
     def _look_at_a_layer(self, root: torch.nn.Module) -> None:
         layers = list(_layers_called_by(root))

@@ -165,6 +165,17 @@ def test_formats_follow_the_device():
     assert space_of(machine=gpu_machine((7, 0))).allowed["precision"] == ("fp32", "fp16")
 
 
+def test_a_model_of_recurrent_layers_has_no_bf16_on_a_gpu_since_autocast_runs_them_in_fp16():
+    space = space_of(script_facts(device="cuda", recurrent_share=0.9), gpu_machine())
+    assert space.allowed["precision"] == ("fp32", "tf32", "fp16")
+    assert "recurrent" in refusals(space)["precision=bf16"]
+    space = space_of(script_facts(device="cuda", recurrent_share=0.1), gpu_machine())
+    assert "bf16" in space.allowed["precision"]
+    space = space_of(script_facts(device="cuda", recurrent_share=0.9, precision="bf16"), gpu_machine())
+    assert "bf16" in space.allowed["precision"]
+    assert "bf16" in space_of(script_facts(recurrent_share=0.9)).allowed["precision"]
+
+
 def test_fp16_is_refused_where_steps_cannot_be_skipped():
     space = space_of(script_facts(num_optimizers=2, device="cuda"), gpu_machine())
     assert "fp16" not in space.allowed["precision"]

@@ -253,3 +253,17 @@ def test_attention_of_a_compiled_model_is_seen_by_its_name(root: torch.nn.Module
     with detector.look(root):
         pass
     assert detector.has_fused_attention is attends
+
+
+def test_the_share_of_recurrent_layers_is_that_of_their_multiplications() -> None:
+    def share_of(model: torch.nn.Module) -> float:
+        detector = OperandDetector()
+        with detector.look(model):
+            model(SEQUENCE)
+        return detector.recurrent_share
+
+    lstm = First(torch.nn.LSTM(SIZE, SIZE, batch_first=True))
+    assert share_of(lstm) > 0.9
+    assert share_of(torch.nn.Sequential(lstm, torch.nn.Linear(SIZE, 100 * SIZE))) < 0.5
+    assert share_of(torch.nn.Linear(SIZE, SIZE)) == 0.0
+    assert OperandDetector().recurrent_share == 0.0
