@@ -160,6 +160,8 @@ class ScriptFacts:
     then counts as a step."""
     num_batch_norms: int
     num_convolutions: int
+    has_unsafe_loss: bool = False
+    """True when the loss comes from `binary_cross_entropy` of probabilities, which CUDA's autocast refuses."""
     recurrent_share: float = 0.0
     """Share of the forward pass's multiplications in torch's recurrent layers, 0 to 1."""
     num_root_modules: int

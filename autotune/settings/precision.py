@@ -133,6 +133,14 @@ def _without_a_seam(case: SearchCase) -> Iterator[tuple[Value, str]]:
         yield Precision.TF32.value, _refused_value(case, Precision.TF32)
         return
     yield Precision.FP32.value, f"the script trains in {own.value} by itself"
+    if case.facts.has_unsafe_loss and not case.is_cpu and own not in HALF:
+        # The region of a step has the loss in it.
+        for precision in HALF:
+            yield (
+                precision.value,
+                "autocast refuses binary_cross_entropy on a GPU; binary_cross_entropy_with_logits of what comes "
+                "before the sigmoid is safe",
+            )
     if own in HALF:
         kept = "the script's weights are" if case.facts.own_autocast is None else "the script's own autocast is"
         yield Precision.TF32.value, f"{kept} in {own.value}"

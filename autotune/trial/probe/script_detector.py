@@ -245,6 +245,7 @@ class ScriptDetector:
             counts_evaluations=self._steps.has_counted_evaluations,
             num_batch_norms=sum(isinstance(m, torch_names.BATCH_NORM) and _reads_batches(m) for m in modules),
             num_convolutions=sum(isinstance(m, CONVOLUTIONS) for m in modules),
+            has_unsafe_loss=self._loss_targets.has_unsafe,
             recurrent_share=self._operands.recurrent_share,
             num_root_modules=len(self._roots.modules),
             own_autocast=self._autocast_dtype(),

@@ -1,4 +1,7 @@
-"""Counts the targets of the script's mean loss: a mean over tokens differs from the mean of micro-batches' means."""
+"""Watches the script's loss functions: the targets of its mean, and functions that autocast refuses.
+
+A mean over tokens differs from the mean of micro-batches' means, which the number of targets shows.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,16 @@ class LossTargets:
     def __init__(self) -> None:
         self._num_targets = 0
         self._per_sample: list[float] = []
+        self.has_unsafe = False
+        """Whether the loss was computed from probabilities by `binary_cross_entropy`, which CUDA's autocast refuses."""
 
     def install(self) -> None:
-        """Attaches to torch's loss functions with an `ignore_index`."""
+        """Attaches to torch's loss functions with an `ignore_index`, and to `binary_cross_entropy`."""
         functional: Any = torch.nn.functional
         for name in ("cross_entropy", "nll_loss"):
             signature = inspect.signature(getattr(functional, name))
             wrap(functional, name, self._counting(signature))
+        wrap(functional, "binary_cross_entropy", self._noting)
 
     def backward(self, num_samples: int | None) -> None:
         """Assigns the counted targets to a backward pass over a batch of `num_samples` samples."""
@@ -40,6 +46,13 @@ class LossTargets:
         """Whether the number of targets per sample differed between batches."""
         counts = self._per_sample
         return bool(counts) and max(counts) > (1 + UNEVEN) * min(counts)
+
+    def _noting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.has_unsafe |= not torch.compiler.is_compiling() and torch.is_grad_enabled()
+            return original(*args, **kwargs)
+
+        return call
 
     def _counting(self, signature: inspect.Signature) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def make(original: Callable[..., Any]) -> Callable[..., Any]:

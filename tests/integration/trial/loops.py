@@ -663,3 +663,12 @@ for epoch in range(1000):
                 steps = Progress(pathlib.Path(os.environ["AUTOTUNE_TRIAL"], "progress.bin")).get(Mark.STEPS)
                 print("STEPS", steps, flush=True)
 """
+
+PROBABILITIES = """
+criterion = torch.nn.BCELoss()
+for epoch in range(1000):
+    for x, y in DataLoader(Data(), batch_size=8, shuffle=True):
+        optimizer.zero_grad()
+        criterion(torch.sigmoid(model(x)), torch.nn.functional.one_hot(y, 3).float()).backward()
+        optimizer.step()
+"""

@@ -389,6 +389,13 @@ def test_accumulation_is_refused_by_name_where_backward_and_step_cannot_be_taken
     assert of_split(facts) == reason
 
 
+@pytest.mark.parametrize(("loop", "is_unsafe"), [(loops.PROBABILITIES, True), (loops.PLAIN, False)])
+def test_a_loss_of_probabilities_is_told_from_one_that_autocast_takes(
+    ground: Ground, loop: str, is_unsafe: bool
+) -> None:
+    assert ground.probe(script(ground, loop)).has_unsafe_loss is is_unsafe
+
+
 @pytest.mark.parametrize(("num_lengths", "vary"), [(1, False), (5, True)])
 def test_a_mean_over_tokens_is_told_from_one_over_samples(ground: Ground, num_lengths: int, vary: bool) -> None:
     """Of a text some tokens are left out of the loss; with all of the same length it is a plain mean."""

@@ -165,6 +165,13 @@ def test_formats_follow_the_device():
     assert space_of(machine=gpu_machine((7, 0))).allowed["precision"] == ("fp32", "fp16")
 
 
+def test_a_loss_that_autocast_refuses_keeps_its_format_on_a_gpu_and_the_cure_is_named():
+    space = space_of(script_facts(device="cuda", has_unsafe_loss=True), gpu_machine())
+    assert space.allowed["precision"] == ("fp32", "tf32")
+    assert "with_logits" in refusals(space)["precision=bf16"]
+    assert "bf16" in space_of(script_facts(has_unsafe_loss=True)).allowed["precision"]
+
+
 def test_a_model_of_recurrent_layers_has_no_bf16_on_a_gpu_since_autocast_runs_them_in_fp16():
     space = space_of(script_facts(device="cuda", recurrent_share=0.9), gpu_machine())
     assert space.allowed["precision"] == ("fp32", "tf32", "fp16")
