@@ -207,7 +207,7 @@ def copy_while_training(diagnosis: Diagnosis) -> Advice | None:
 def share_processors(diagnosis: Diagnosis) -> Advice | None:
     """Advises fewer threads when workers and the training step compete for processors.
 
-    The training step then takes its compute-only time at best, and the workers still take their processor time.
+    The promised step is no shorter than its compute-only time, nor than the workers' least building time.
     """
     if diagnosis.bottleneck is not BottleneckKind.CPU_CONTENTION or not diagnosis.natural.num_workers:
         return None

@@ -53,10 +53,10 @@ def load_cpu_s(diagnosis: Diagnosis) -> float:
 
 
 def least_building_s(diagnosis: Diagnosis) -> float:
-    """Seconds that the workers need at least for the batches of one step, with all usable cores to themselves.
+    """Least seconds in which the workers build the batches of one step, on all usable cores.
 
-    Building takes its processor time, whoever else gives processors back. 0 without workers, or when the loading was
-    not observed.
+    The workers' processor time is spread over the cores. No other process is counted. 0 without workers, or when the
+    loading was not observed.
     """
     num_workers = diagnosis.natural.num_workers
     if num_workers == 0:
@@ -65,10 +65,14 @@ def least_building_s(diagnosis: Diagnosis) -> float:
 
 
 def train_s(diagnosis: Diagnosis, factor: float = 1.0) -> float:
-    """Seconds of a step outside the loader's `next()` when building a batch takes `factor` times as long.
+    """Seconds of a step outside the loader's `next()`.
 
-    Where workers take processors from the training process, what a step takes beyond its compute-only time and its
-    copies comes from them, and shrinks with their work. Elsewhere the loading does not change this time.
+    Under CPU contention the workers slow the training process down. The slow-down is the time beyond the compute-only
+    time and the copies, and is in proportion to the workers' work. Otherwise the workers do not change the result.
+
+    Args:
+        diagnosis: The figures.
+        factor: New building time over the present building time, at least 0.
     """
     own_s = diagnosis.step_s - wait_s(diagnosis)
     compute_s = diagnosis.compute_s
@@ -140,9 +144,9 @@ def _hand_over_s(diagnosis: Diagnosis) -> float:
 
 
 def _take_s(diagnosis: Diagnosis) -> float:
-    """Seconds of the training process to take the batches of one step, once they lie ready.
+    """Seconds in which the training process takes the finished batches of one step.
 
-    Present workers' batches are taken within the wait that was observed.
+    With workers the result is at most the observed wait, since the wait contains it.
     """
     tried = diagnosis.observation.storage
     if tried is None or tried.take_s is None:
@@ -159,7 +163,7 @@ def with_more_threads(diagnosis: Diagnosis) -> float | None:
     if diagnosis.observation.loading is None:
         return None
     all_cpu_s = train_cpu_s(diagnosis) + load_cpu_s(diagnosis)
-    return max(diagnosis.step_s - wait_s(diagnosis), all_cpu_s / max(1.0, diagnosis.usable_cpus))
+    return max(train_s(diagnosis), all_cpu_s / max(1.0, diagnosis.usable_cpus))
 
 
 def with_faster_loading(diagnosis: Diagnosis, factor: float) -> float | None:

@@ -245,9 +245,9 @@ def _hand_over(
     num_workers: int,
     begin_by: float,
 ) -> tuple[float | None, float | None]:
-    """Mean seconds from batch to batch of workers that only hand a ready batch over, and of taking one that lies ready.
+    """Mean seconds from batch to batch while workers only copy and send, and mean seconds to take a finished batch.
 
-    Workers copy a large batch for longer than the training process takes to map it, and copy it beside a training step.
+    Workers copy a large batch in more time than the training process needs to map it. They copy while it trains.
     None after `begin_by`: on a busy machine many workers take long to start, and all other figures would be lost.
     """
     if time.monotonic() > begin_by:

@@ -19,7 +19,10 @@ UNEVEN = 0.01
 
 
 class LossTargets:
-    """Counts the targets of cross entropies, for the probe alone: every count waits for the device."""
+    """Counts the targets of cross entropies, and sees `binary_cross_entropy`.
+
+    For the probe alone: every count waits for the device.
+    """
 
     def __init__(self) -> None:
         self._num_targets = 0

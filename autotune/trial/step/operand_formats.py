@@ -17,6 +17,7 @@ from autotune.trial.step.replicas import num_replicas
 from autotune.trial.torch import torch_names
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "_cudnn_rnn", "mkldnn_rnn_layer", "miopen_rnn")
+"""torch's operations of recurrent layers."""
 PRODUCTS = frozenset(
     {
         *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "linear", "_trilinear", "_grouped_mm"),
