@@ -19,22 +19,40 @@ from autotune.trial.torch.patching import wrap
 
 
 class Gate:
-    """The event that the workers of an iteration await before they build, and the log of the batches built after."""
+    """The gate at which the workers of an iteration wait before they build, and the log of the batches built after.
+
+    A message in a pipe opens the gate. Workers wait for the message without taking it out, so that any number may
+    wait, and nobody is missed who was killed while waiting: `multiprocessing.Event.set` waits for such a process for
+    ever. Opened and closed by the training process alone.
+    """
 
     def __init__(self, context: Any, num_workers: int, prefetch_factor: int) -> None:
-        self.is_open = False
+        methods = context or multiprocessing
         self.log = BuildLog(context, num_workers, prefetch_factor)
-        self.event: Any = (context or multiprocessing).Event()
+        self._flag = methods.RawValue("b", 0)
+        self._message, self._opener = methods.Pipe(duplex=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the workers may build."""
+        return bool(self._flag.value)
 
     def open(self) -> None:
-        """Lets the workers build."""
-        self.is_open = True
-        self.event.set()
+        """Lets the workers build; returns at once."""
+        if not self.is_open:
+            self._flag.value = 1
+            self._opener.send_bytes(b"")
 
     def close(self) -> None:
         """Makes the workers wait again before their next batch."""
-        self.is_open = False
-        self.event.clear()
+        if self.is_open:
+            self._flag.value = 0
+            self._message.recv_bytes()
+
+    def wait(self) -> None:
+        """Returns once the gate is open; for workers."""
+        while not self.is_open:
+            self._message.poll(None)
 
 
 class GatedWorkerInit:
@@ -75,7 +93,7 @@ class _Passage:
 
     def through(self, fetch: Callable[..., Any]) -> Callable[..., Any]:
         """A `fetch` that waits at the gate and logs each batch."""
-        event, log = self._gate.event, self._gate.log
+        gate, log = self._gate, self._gate.log
 
         def gated(fetcher: Any, index: Any) -> Any:
             if self._is_building:
@@ -87,8 +105,7 @@ class _Passage:
                 if self._num_free > 0:
                     self._num_free -= 1
                     return fetch(fetcher, index)
-                if not event.is_set():
-                    event.wait()
+                gate.wait()
                 return log.build(self._worker_id, fetch, fetcher, index)
             finally:
                 self._is_building = False

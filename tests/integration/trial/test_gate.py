@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import multiprocessing
+import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from torch.utils.data import DataLoader
 from autotune.measure.block import merge
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.facts import ScriptFacts
+from autotune.trial.loader.gate import Gate
 from autotune.trial.meter.phase_rules import DRAIN_QUEUES
 from autotune.trial.torch import torch_names
 from tests.integration.trial.ground import SCRIPTS, Ground, Run
@@ -75,6 +79,33 @@ def built_per_second(job: Job, run: Run) -> float:
     began = ramp_at(job, run) + parts["ramp"]
     built = [at for at, _ in job.built() if began <= at < began + parts["window"]]
     return len(built) / parts["window"]
+
+
+def waits_at(gate: Gate, told: Connection) -> None:
+    told.send_bytes(b"waits")
+    gate.wait()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_gate_opens_and_closes_although_a_worker_was_killed_while_it_waited(method: str) -> None:
+    context: Any = multiprocessing.get_context(method)
+    gate = Gate(context, 2, 2)
+    hears, told = context.Pipe(duplex=False)
+    killed, waiting = (context.Process(target=waits_at, args=(gate, told), daemon=True) for _ in range(2))
+    for worker in (killed, waiting):
+        worker.start()
+        assert hears.recv_bytes() == b"waits"
+    time.sleep(0.3)  # The message comes a moment before the wait.
+    killed.kill()
+    killed.join()
+    opener = threading.Thread(target=gate.open, daemon=True)
+    opener.start()
+    opener.join(30.0)
+    assert not opener.is_alive() and gate.is_open
+    waiting.join(30.0)
+    assert waiting.exitcode == 0
+    gate.close()
+    assert not gate.is_open
 
 
 def test_this_torch_has_all_that_the_seams_are_built_on() -> None:

@@ -24,6 +24,7 @@ from autotune.protocol.codec import from_plain, to_plain
 from autotune.protocol.job import Mode
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.progress_marks import Mark
+from autotune.settings.multiprocessing_context import StartMethod
 from autotune.space.script_settings import script_settings_of
 from autotune.trial.meter.host_clock import HostClock
 from autotune.trial.meter.measuring_plan import Plan
@@ -301,6 +302,42 @@ def test_the_rank_that_runs_out_of_memory_is_believed(tmp_path: Path, way: str) 
     verdict = judge(job, Ending(exit_code=code, signal=None), reports)
     assert verdict.outcome is Outcome.OUT_OF_MEMORY, (verdict, reports)
     assert "rank 1 has no more" in verdict.reason
+
+
+@pytest.mark.slow
+def test_spawned_ranks_that_fail_while_their_workers_wait_end_the_trial(tmp_path: Path) -> None:
+    """The rank has killed its persistent workers by the time that their loader is told to end."""
+    command = started_by("spawn", "--workers", "2")
+    _, reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
+    facts = reports[0].facts
+    assert facts is not None and facts.loader is not None
+    script_settings = script_settings_of(facts)
+    (job, code), reports = run(
+        started_by("spawn", "--workers", "2", "--fail", "1", "--fail-at", "3", "--late-s", "2"),
+        tmp_path / "trial",
+        mode=Mode.TRIAL,
+        settings=replace(script_settings, multiprocessing_context=StartMethod.FORK, persistent_workers=True),
+        script_settings=script_settings,
+        facts=facts,
+    )
+    verdict = judge(job, Ending(exit_code=code, signal=None), reports)
+    assert verdict.outcome is Outcome.OUT_OF_MEMORY, (verdict, reports)
+
+
+@pytest.mark.slow
+def test_spawned_ranks_are_known_to_have_inherited_how_their_workers_start(tmp_path: Path) -> None:
+    command = started_by("spawn", "--workers", "1")
+    _, reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
+    facts = reports[0].facts
+    assert facts is not None and facts.loader is not None
+    assert facts.loader.inherited_start == "spawn"
+    own = script_settings_of(facts)
+    values = {"mode": Mode.TRIAL, "script_settings": own, "facts": facts}
+    settings = replace(own, multiprocessing_context=StartMethod.FORK)
+    (job, code), reports = run(command, tmp_path / "forked", settings=settings, **values)
+    verdict = judge(job, Ending(exit_code=code, signal=None), reports)
+    assert verdict.outcome is Outcome.OK, verdict
+    assert [report.observed["multiprocessing_context"] for report in reports] == ["fork"] * 2
 
 
 @pytest.mark.slow

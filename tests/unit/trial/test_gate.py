@@ -28,17 +28,15 @@ class Stream(IterableDataset[int]):
         return iter(range(8))
 
 
-class Waits:
-    """An event that says how often it was waited for, and lets everybody through."""
+class CountedGate(Gate):
+    """A gate that counts how often somebody waits at it, and lets everybody through."""
 
     def __init__(self) -> None:
-        self.num = 0
-
-    def is_set(self) -> bool:
-        return False
+        super().__init__(None, 2, 2)
+        self.num_waits = 0
 
     def wait(self) -> None:
-        self.num += 1
+        self.num_waits += 1
 
 
 @pytest.fixture(autouse=True)
@@ -50,16 +48,15 @@ def own_fetchers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def waits_before_batches(dataset: Any, worker_id: int, *, is_sharded: bool, num_iterations: int = 1) -> list[int]:
     """How often a worker waits before each of its first three batches of each iteration."""
-    event = Waits()
-    context = SimpleNamespace(Event=lambda: event, RawArray=lambda code, num: [0.0] * num)
-    GatedWorkerInit(Gate(context, 2, 2), None, is_sharded=is_sharded)(worker_id)
+    gate = CountedGate()
+    GatedWorkerInit(gate, None, is_sharded=is_sharded)(worker_id)
     waits = []
     for _iteration in range(num_iterations):
         fetcher = torch_names.fetchers()[isinstance(dataset, IterableDataset)](dataset, True, list, False)
         for first in (0, 2, 4):
-            before = event.num
+            before = gate.num_waits
             assert fetcher.fetch([first, first + 1]) == [first, first + 1]
-            waits.append(event.num - before)
+            waits.append(gate.num_waits - before)
     return waits
 
 
@@ -102,14 +99,14 @@ def own_init(worker_id: int) -> None:
 def test_workers_of_either_kind_of_dataset_are_begun_at_a_closed_gate(dataset: Any, is_sharded: bool) -> None:
     loader = DataLoader(dataset, num_workers=2, worker_init_fn=own_init)
     gate = begun(loader).gate
-    assert gate is not None and not gate.event.is_set()
+    assert gate is not None and not gate.is_open
     init: Any = loader.worker_init_fn
     assert (init.gate, init.user_init, init.is_sharded) == (gate, own_init, is_sharded)
 
 
 def test_a_pass_that_only_reads_finds_its_gate_open() -> None:
     gate = begun(DataLoader(Rows(), num_workers=2), is_closed=False).gate
-    assert gate is not None and gate.event.is_set()
+    assert gate is not None and gate.is_open
 
 
 def test_once_the_clock_runs_the_users_own_initialisation_is_all_there_is() -> None:
@@ -124,8 +121,8 @@ def test_an_iteration_that_was_left_lets_its_workers_go_and_the_next_has_a_gate_
     gates = begun(loader)
     left: Any = gates.gate
     gates.iteration_begins(loader, is_early=True, is_closed=True, has_workers=False)
-    assert left.event.is_set()
-    assert gates.gate not in (None, left) and not gates.gate.event.is_set()
+    assert left.is_open
+    assert gates.gate not in (None, left) and not gates.gate.is_open
     assert loader.worker_init_fn.user_init is own_init  # type: ignore[union-attr]
 
 
@@ -135,10 +132,10 @@ def test_workers_that_go_on_finish_what_they_were_asked_for_and_wait_again(is_cl
     gates, iterator = begun(loader), SimpleNamespace()
     gate: Any = gates.gate
     gates.iteration_begins(loader, is_early=True, is_closed=is_closed, has_workers=True)
-    assert gates.gate is gate and gate.event.is_set()
+    assert gates.gate is gate and gate.is_open
     gates.iteration_began(iterator, is_closed=is_closed)
     assert iterator._autotune_gate is gate
-    assert gate.event.is_set() is not is_closed
+    assert gate.is_open is not is_closed
 
 
 @pytest.mark.parametrize("moved", ["fetchers", "WORKERS_ITERATOR"])
@@ -165,4 +162,4 @@ def test_a_queue_that_was_held_back_or_is_none_needs_no_draining(num_workers: in
     batch_source._gates, batch_source._num_workers = begun(loader), num_workers
     assert batch_source.open_gate()
     assert not batch_source.is_primed
-    assert batch_source._gates.gate is None or batch_source._gates.gate.event.is_set()
+    assert batch_source._gates.gate is None or batch_source._gates.gate.is_open

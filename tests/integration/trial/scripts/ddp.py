@@ -16,6 +16,12 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 parser = argparse.ArgumentParser()
 parser.add_argument("--spawn", type=int, default=0)
 parser.add_argument("--fail", type=int, default=-1, help="rank that runs out of memory after a while")
+parser.add_argument("--fail-at", type=int, default=20, help="step at which the rank runs out of memory")
+parser.add_argument("--late-s", type=float, default=0.0, help="seconds that the rank waits before that")
+parser.add_argument("--workers", type=int, default=0)
+parser.add_argument(
+    "--images", action="store_true", help="trains a convolution, whose gradients must lie as its weights"
+)
 parser.add_argument("--die", type=int, default=-1, help="rank that is killed after a while")
 parser.add_argument("--epochs", type=int, default=10000)
 parser.add_argument("--config", help="tuned config with the arguments of the wrapper")
@@ -34,10 +40,12 @@ def arguments_of_wrapper():
 def train(rank, num_ranks):
     torch.distributed.init_process_group("gloo", rank=rank, world_size=num_ranks)
     torch.manual_seed(0)
-    data = TensorDataset(torch.randn(512, 4), torch.randint(3, (512,)))
+    inputs = torch.randn(512, 4, 3, 3) if args.images else torch.randn(512, 4)
+    data = TensorDataset(inputs, torch.randint(3, (512,)))
     sampler = DistributedSampler(data, num_replicas=num_ranks, rank=rank)
-    loader = DataLoader(data, batch_size=8, sampler=sampler)
-    model = DistributedDataParallel(torch.nn.Linear(4, 3), **arguments_of_wrapper())
+    loader = DataLoader(data, batch_size=8, sampler=sampler, num_workers=args.workers)
+    layers = torch.nn.Sequential(torch.nn.Conv2d(4, 3, 3), torch.nn.Flatten()) if args.images else torch.nn.Linear(4, 3)
+    model = DistributedDataParallel(layers, **arguments_of_wrapper())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     number = 0
     for epoch in range(args.epochs):
@@ -45,9 +53,12 @@ def train(rank, num_ranks):
         for x, y in loader:
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(x), y).backward()
+            for weight in model.parameters() if args.images else ():
+                assert weight.grad.stride() == weight.stride(), (weight.grad.stride(), weight.stride())
             optimizer.step()
             number += 1
-            if rank == args.fail and number == 20:
+            if rank == args.fail and number == args.fail_at:
+                time.sleep(args.late_s)
                 raise MemoryError(f"rank {rank} has no more")
             if rank == args.die and number == 20:
                 os.kill(os.getpid(), signal.SIGKILL)
