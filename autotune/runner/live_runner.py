@@ -295,9 +295,12 @@ def _why_not_live(name: str, job: TrialJob) -> str:
         return "the script reads its arguments at the start"
     if job.facts is not None and GROUP_OF_FIELD[name] in job.facts.claims:
         return "the script applies it itself, at the start"
-    if job.facts is not None and job.facts.own_compile and BY_NAME[name].not_live_in_own_graph:
-        return BY_NAME[name].not_live_in_own_graph
-    return BY_NAME[name].not_live
+    setting, facts = BY_NAME[name], job.facts
+    if facts is not None and facts.own_compile and setting.not_live_in_own_graph:
+        return setting.not_live_in_own_graph
+    if facts is not None and "ddp" in facts.notes and setting.not_live_in_ddp:
+        return setting.not_live_in_ddp
+    return setting.not_live
 
 
 def _unchanging(job: TrialJob) -> TrialJob:

@@ -34,6 +34,7 @@ SETTING = Setting(
     usual=UsualGain(value=True),
     cpu_turn=2,
     changes_graph=True,
+    not_live_in_ddp="the ranks lay out their buckets like the weights, as they wrap the model",
     features=Features(compute=_features),
     arguments=Arguments(switches={"channels_last": "true"}),
     own_lines=(OwnLine.PREPARE,),

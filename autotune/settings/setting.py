@@ -218,6 +218,8 @@ class Setting(NamedTuple):
     """Why no running process can change the setting; empty when every step's end suffices."""
     not_live_in_own_graph: str = ""
     """Why no running process can change the setting where the script compiles its model by itself."""
+    not_live_in_ddp: str = ""
+    """Why no running process can change the setting of a model in DistributedDataParallel."""
     write: Callable[[Any], None] | None = None
     """Puts a value in force in this process."""
     is_written_again: bool = False

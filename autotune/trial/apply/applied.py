@@ -33,7 +33,7 @@ from autotune.trial.loader.loaders import Loaders, NextBatch, override_arguments
 from autotune.trial.observed_values import Observed
 from autotune.trial.step.autocast import AutocastRegion, use_tf32
 from autotune.trial.step.gradients import Gradients
-from autotune.trial.step.memory_format import align_states
+from autotune.trial.step.memory_format import align_states, convert_weights
 from autotune.trial.step.operand_formats import OperandDetector
 from autotune.trial.step.roots import Roots
 from autotune.trial.step.script_autocast import OwnAutocast
@@ -281,9 +281,11 @@ class AppliedSettings:
             self._ways_back.append(self.copies_ahead.close)
 
     def _wrap_model_for_ranks(self) -> None:
-        names = tuple(name for name in ARGUMENTS if self._differs(name))
-        if names and Group.RANKS not in self.claims:
-            environment_seams.apply_ranks(arguments_of(self._asked, names))
+        names = tuple(name for name in ARGUMENTS if self._differs(name) and Group.RANKS not in self.claims)
+        is_converted = self._asked.channels_last and self._differs("channels_last") and Group.KERNELS not in self.claims
+        if names or is_converted:
+            prepare = convert_weights if is_converted else None
+            environment_seams.apply_ranks(arguments_of(self._asked, names), prepare)
 
     def _install_precision_and_gradients(self) -> None:
         precision = self._asked.precision if self._differs("precision") else Precision.FP32

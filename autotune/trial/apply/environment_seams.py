@@ -142,8 +142,14 @@ def set_variable(name: str, value: int) -> bool:
     return True
 
 
-def apply_ranks(changes: Mapping[str, Any]) -> None:
-    """Changes arguments of every DistributedDataParallel built from now on."""
+def apply_ranks(changes: Mapping[str, Any], prepare: Callable[[torch.nn.Module], None] | None = None) -> None:
+    """Changes every DistributedDataParallel built from now on.
+
+    Args:
+        changes: Arguments of the constructor, by name.
+        prepare: Changes the model before the constructor does. Buckets take the memory formats of the weights: in
+            another format than the weights', gradients that are views of the buckets stop fused optimizers.
+    """
     ddp = torch.nn.parallel.DistributedDataParallel
     signature = inspect.signature(ddp.__init__)
 
@@ -151,6 +157,8 @@ def apply_ranks(changes: Mapping[str, Any]) -> None:
         def init(model: Any, *args: Any, **kwargs: Any) -> None:
             bound = signature.bind(model, *args, **kwargs)
             bound.arguments.update(changes)
+            if prepare is not None:
+                prepare(bound.arguments["module"])
             original(*bound.args, **bound.kwargs)
 
         return init

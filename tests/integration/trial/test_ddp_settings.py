@@ -61,6 +61,22 @@ def test_every_rank_of_a_trial_wraps_its_model_by_the_arguments_and_trains_alike
         assert losses[number][:10] == pytest.approx(losses[0][:10], rel=1e-5), trials[number]
 
 
+def test_buckets_of_a_model_in_channels_last_lie_as_its_weights_do(tmp_path: Path) -> None:
+    """Fused optimizers on CUDA refuse gradients in another format than their weights."""
+    command = started_by("torchrun", "--images")
+    _, reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
+    facts = reports[0].facts
+    assert facts is not None
+    own = script_settings_of(facts)
+    settings = replace(own, channels_last=True, gradient_as_bucket_view=True)
+    (job, code), reports = run(
+        command, tmp_path / "trial", mode=Mode.TRIAL, settings=settings, script_settings=own, facts=facts
+    )
+    verdict = judge(job, Ending(exit_code=code, signal=None), reports)
+    assert verdict.outcome is Outcome.OK, verdict
+    assert [report.observed["channels_last"] for report in reports] == [True, True]
+
+
 def trained(*arguments: str) -> tuple[dict[str, Any], list[float]]:
     """The arguments of the wrapper, and the weights after two epochs of real training."""
     command = started_by("torchrun", "--epochs", "2", *arguments)
