@@ -15,6 +15,7 @@ from autotune.search.plan_state import HALF, Candidate, NeedsTrial, PlanLimits, 
 from autotune.search.worker_stages import (
     USUAL_STAGE,
     feed,
+    forked_workers,
     share_cores,
     try_shares_of_cores,
     waits_for_data,
@@ -164,7 +165,7 @@ def _usual_gains(state: PlanState) -> None:
     loader: dict[str, Value] = {
         setting.name: usual.value for setting, usual in USUAL if setting.effect is Effect.LOADER
     }
-    loader["num_workers"] = workers_for_usual_gains(state)
+    loader |= {"num_workers": workers_for_usual_gains(state), **forked_workers(state)}
     settings = state.changed({**compute, **loader})
     if settings.differences(state.best).keys() <= SMALL_GAINS:
         # A script with its own number format and no loader: only compilation can still gain much.

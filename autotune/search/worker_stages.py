@@ -9,12 +9,15 @@ from autotune.search.bounds import LOADER_BOUND_WAIT
 from autotune.search.history import FinishedTrial
 from autotune.search.plan_state import PlanState
 from autotune.settings import OmpWaitPolicy, Value
+from autotune.settings.multiprocessing_context import StartMethod
 
 USUAL_STAGE = "usual"
 """Stage of the first jump: the settings of an expert, from what the probe and the baseline show."""
 
 WORKERS_STAGE = "workers"
 """Stage of trials with more or fewer workers, and on a CPU with more or fewer threads."""
+
+FORK = StartMethod.FORK.value
 
 HEADROOM = 1.1
 """Factor of extra workers, because workers are uneven."""
@@ -52,6 +55,16 @@ def waits_for_data(state: PlanState) -> bool:
     """True when the script waits for the loader; False if unknown, because the script's settings are infeasible."""
     baseline = state.visited.baseline
     return baseline is not None and (baseline.data_wait_fraction or 0.0) > LOADER_BOUND_WAIT
+
+
+def forked_workers(state: PlanState) -> dict[str, Value]:
+    """The change to forked workers, where only the script's way and a fork are allowed; empty otherwise.
+
+    The ranks of `torch.multiprocessing.spawn` inherit spawn, and start one worker after the other, each with all
+    imports of the script: 16 workers of a ResNet-50 on ImageNet had not all started after 100 s.
+    """
+    methods = set(state.choices("multiprocessing_context"))
+    return {"multiprocessing_context": FORK} if methods == {StartMethod.DEFAULT.value, FORK} else {}
 
 
 def try_shares_of_cores(state: PlanState) -> None:
@@ -156,6 +169,7 @@ def _consider_share(state: PlanState, workers: int, threads: int, stage: str = W
         "intra_op_threads": threads,
         "omp_wait_policy": (OmpWaitPolicy.PASSIVE if is_crowded else OmpWaitPolicy.DEFAULT).value,
         "persistent_workers": True,
+        **forked_workers(state),
     }
     return state.consider(with_fitting_batch(state, changes), stage)
 

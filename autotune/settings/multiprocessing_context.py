@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +40,26 @@ def _is_unsafe(facts: Any) -> bool:
 
 
 def _pointless(case: SearchCase) -> str:
-    if _is_unsafe(case.facts) or "multiprocessing_context" in case.asked:
+    if _is_unsafe(case.facts) or _inherited(case) or "multiprocessing_context" in case.asked:
         return ""
     return "workers that are forked from this script are safe, and start fastest; ask with --set"
+
+
+def _inherited(case: SearchCase) -> str:
+    """The slow start method that the training process inherited; empty where its workers are forked or asked for."""
+    loader = case.facts.loader
+    is_asked = "multiprocessing_context" in case.asked
+    return "" if loader is None or is_asked else str(loader.inherited_start)
+
+
+def _dropped(case: SearchCase) -> Iterable[tuple[str, str]]:
+    inherited = _inherited(case)
+    for method in FRESH:
+        reason = _refused_value(case, method)
+        if inherited:
+            reason = f"workers start by {inherited} already, and forked ones start faster"
+        if reason:
+            yield method.value, reason
 
 
 SETTING = Setting(
@@ -49,7 +67,7 @@ SETTING = Setting(
     group=Group.LOADER,
     default=StartMethod.DEFAULT,
     takes_effect="the DataLoader that trains",
-    left_alone="forked workers are safe, unless asked for; the dataset cannot be pickled; an unguarded script",
+    left_alone="workers are forked and safe so, unless asked for; the dataset cannot be pickled; an unguarded script",
     domain=tuple(member.value for member in StartMethod),
     needs_workers=True,
     own=of_loader("multiprocessing_context"),
@@ -57,7 +75,7 @@ SETTING = Setting(
     refused_value=_refused_value,
     pointless=_pointless,
     is_foreign=lambda case: bool(_pointless(case)),
-    dropped=lambda case: ((each.value, reason) for each in FRESH if (reason := _refused_value(case, each))),
+    dropped=_dropped,
     usual=UsualGain(value=StartMethod.FORKSERVER.value, is_small=True),
     effect=Effect.LOADER,
     features=Features(loader=lambda own: (1.0 * (own.multiprocessing_context in FRESH),)),

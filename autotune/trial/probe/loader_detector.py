@@ -21,8 +21,8 @@ from autotune.settings.worker_start import pinned_cpus
 from autotune.trial.apply.observed import settings_of_loader
 from autotune.trial.loader.loaders import LoaderRecord, Loaders
 from autotune.trial.probe.batch_uses import BatchUses
-from autotune.trial.probe.main_module import start_method, why_not_spawned
-from autotune.trial.probe.storage_detector import num_shards, splits_among_workers, traps_of
+from autotune.trial.probe.main_module import inherited_start, start_method, why_not_spawned
+from autotune.trial.probe.storage_detector import num_shards, splits_among_workers, survives_fork, traps_of
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch.batch_structure import batch_bytes, leading_size, length_of, tensors_of
 
@@ -285,6 +285,7 @@ def _attributes(loader: Any, place: str) -> dict[str, Any]:
         "num_shards": num_shards(loader.dataset),
         "is_shuffled": _is_shuffled(loader),
         "spawn_refusal": why_not_spawned(loader) if traps else "",
+        "inherited_start": _inherited_start(loader),
         "traps": traps,
     }
 
@@ -302,6 +303,15 @@ def _traps(loader: Any, place: str) -> tuple[StorageTrap, ...]:
         return traps_of(loader, place)
     except Exception:  # an attribute of the user's own class
         return ()
+
+
+def _inherited_start(loader: Any) -> str:
+    """As `inherited_start` says; empty for a dataset that forked workers may break."""
+    method = inherited_start(loader)
+    try:
+        return method if method and survives_fork(loader.dataset) else ""
+    except Exception:  # an attribute of the user's own class
+        return ""
 
 
 def _batch_sampler_kind(loader: Any) -> BatchSamplerKind:

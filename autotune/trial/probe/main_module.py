@@ -1,4 +1,4 @@
-"""Whether processes started by spawn can import the script without running the training again."""
+"""How processes of the script are started, and whether spawned ones can import it without training again."""
 
 from __future__ import annotations
 
@@ -19,6 +19,17 @@ def start_method(loader: Any) -> str:
     if context is not None:
         return str(context.get_start_method())
     return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+
+
+def inherited_start(loader: Any) -> str:
+    """The start method that a loader's workers inherit from this process; empty for a fork or a method by name.
+
+    A rank of `torch.multiprocessing.spawn` starts its workers by spawn: `multiprocessing.spawn.prepare` makes the
+    parent's method the default of the process that it starts.
+    """
+    method = start_method(loader)
+    is_started = multiprocessing.parent_process() is not None and loader.multiprocessing_context is None
+    return method if is_started and method != "fork" else ""
 
 
 class _Light(pickle.Pickler):

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from autotune.model.storage_traps import StorageTrap, TrapKind
+from autotune.settings.multiprocessing_context import UNSAFE
 from autotune.trial.probe.main_module import start_method
 
 MAX_DEPTH, MAX_OBJECTS = 4, 200
@@ -40,6 +41,12 @@ def traps_of(loader: Any, place: str) -> tuple[StorageTrap, ...]:
             shown = name if holder is None else f"self.{name}"
             found.append(StorageTrap(kind=kind, name=shown, where=_line_of(holder, name) or place))
     return tuple({(trap.kind, trap.where): trap for trap in found}.values())
+
+
+def survives_fork(dataset: Any) -> bool:
+    """Whether nothing was seen in a dataset that breaks in workers forked from this process."""
+    kinds = (_kind_of(value, has_workers=True, is_forking=True) for _, _, value in _attributes(dataset))
+    return not any(kind in UNSAFE for kind in kinds)
 
 
 def _kind_of(value: Any, *, has_workers: bool, is_forking: bool) -> TrapKind | None:

@@ -92,6 +92,16 @@ def test_after_the_baseline_what_usually_helps_is_tried_at_once_with_the_workers
     assert following.num_workers == 2
 
 
+@pytest.mark.parametrize(
+    ("methods", "method"), [(("default", "fork"), "fork"), (("default", "fork", "spawn", "forkserver"), "forkserver")]
+)
+def test_workers_that_inherited_spawn_are_forked_in_the_first_jump(methods, method):
+    for space in (accelerator(multiprocessing_context=methods), processor(multiprocessing_context=methods)):
+        following = settings_of(space, trial(0, own(space), 50.0, compute=100.0, wait=0.5))
+        if method == "fork" or not space.device_is_cpu:
+            assert following.num_workers and following.multiprocessing_context == method
+
+
 def test_cudnns_search_is_not_among_the_first_changes_of_a_script_that_waits_for_data():
     space = accelerator(cudnn_benchmark=(False, True), channels_last=(False, True), num_workers=4)
     waits = settings_of(space, trial(0, own(space), 50.0, compute=100.0, wait=0.5))

@@ -141,6 +141,30 @@ def test_workers_are_started_afresh_where_a_fork_is_unsafe_and_the_reason_agains
     assert reason in dict(space.refused)["multiprocessing_context=forkserver"]
 
 
+def test_workers_are_forked_where_their_slow_start_was_inherited() -> None:
+    ranks = script_facts(device="cuda", loader=loader_facts(inherited_start="spawn"))
+    space = derive_space(ranks, gpu_machine(), search_spec())
+    assert space.allowed["multiprocessing_context"] == ("default", "fork")
+    assert "workers start by spawn already" in dict(space.refused)["multiprocessing_context=forkserver"]
+    asked = derive_space(ranks, gpu_machine(), search_spec(ranges=(("multiprocessing_context", "spawn,fork"),)))
+    assert set(asked.allowed["multiprocessing_context"]) == {"spawn", "fork"}
+
+
+def test_a_start_method_is_inherited_by_a_started_process_whose_loader_names_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from autotune.trial.probe import main_module
+
+    loader, named = DataLoader([1], num_workers=0), DataLoader([1], num_workers=1, multiprocessing_context="spawn")
+    monkeypatch.setattr(main_module.multiprocessing, "get_start_method", lambda allow_none: "spawn")
+    assert main_module.inherited_start(loader) == ""  # set_start_method in the script's first process: a choice
+    monkeypatch.setattr(main_module.multiprocessing, "parent_process", object)
+    assert main_module.inherited_start(loader) == "spawn"
+    assert main_module.inherited_start(named) == ""
+    monkeypatch.setattr(main_module.multiprocessing, "get_start_method", lambda allow_none: "fork")
+    assert main_module.inherited_start(loader) == ""
+
+
 def test_what_cannot_be_handed_to_a_new_process_is_named_without_copying_data() -> None:
     from autotune.trial.probe.main_module import why_not_spawned
 

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, get_worker_info
 
 from autotune.model.storage_traps import TrapKind, trap_text
-from autotune.trial.probe.storage_detector import num_shards, splits_among_workers, traps_of
+from autotune.trial.probe.storage_detector import num_shards, splits_among_workers, survives_fork, traps_of
 
 
 class Holding(Dataset):
@@ -71,7 +71,9 @@ def test_a_decoder_on_cuda_in_forked_workers_is_named(monkeypatch):
         found(Holding(Decoder()), num_workers=1)[TrapKind.CUDA_IN_FORK]
     )
     assert not found(Holding(Decoder()), num_workers=1, multiprocessing_context="spawn")
+    assert not survives_fork(Holding(Decoder()))
     monkeypatch.setattr(Decoder, "device", "cpu")
+    assert survives_fork(Holding(Decoder()))
     assert not found(Holding(Decoder()), num_workers=1)
 
 
