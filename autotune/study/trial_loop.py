@@ -22,6 +22,7 @@ from autotune.runner.quiet_wait import Quiet, QuietWait
 from autotune.runner.runner import KeepingRunner, Run, Runner
 from autotune.search.beside_load import is_suspect
 from autotune.search.prices import Prices
+from autotune.search.search_stopping import is_worth_a_minute
 from autotune.search.study_search import TIME_SPENT, Proposal, Search, SearchExhausted
 from autotune.settings import Settings
 from autotune.store.records import Owner
@@ -350,9 +351,9 @@ class TrialLoop:
 
     def _why_time_is_spent(self) -> str:
         if self._search.history.baseline is not None:
-            gain_ratio = self._gain_ratio_per_minute
-            hope = f" Another minute was expected to gain {gain_ratio:.1%}." if gain_ratio else ""
-            return f"{TIME_SPENT}{hope}"
+            # The forecast is no figure to publish: trials of a minute do not gain in sum what each may gain alone.
+            may_gain = is_worth_a_minute(self._gain_ratio_per_minute)
+            return f"{TIME_SPENT} More time may gain more." if may_gain else TIME_SPENT
         given, facts = format_seconds(self._budget.total_s), self._jobs.facts
         run_s = facts.first_step_s + STEPS_OF_RUN * facts.step_s if facts is not None else 0.0
         enough = format_minutes(self._budget.enough_for_first_s(run_s))

@@ -1,6 +1,7 @@
 """The newcomer's own script: classifies photographs that are slow to unpack. It does not know autotune."""
 
 import argparse
+import hashlib
 import os
 import random
 import time
@@ -33,7 +34,7 @@ class Photos(Dataset):
     def __getitem__(self, index):
         pixels = zlib.decompress(self.paths[index].read_bytes())
         for _ in range(10):
-            zlib.crc32(pixels)
+            hashlib.blake2b(pixels).digest()
         image = torch.frombuffer(bytearray(pixels[: 3 * SIDE * SIDE]), dtype=torch.uint8).view(3, SIDE, SIDE)
         return image.float() / 255, int(self.paths[index].stem) % CLASSES
 
