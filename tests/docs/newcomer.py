@@ -48,7 +48,9 @@ LEFT_OUT = {
 }
 """What is not typed unless it is asked for, and why."""
 TRAINING, TRAINING_LIMIT_S = "autotune run ", 40.0
-"""Real training goes on for as long as the script wants; the project's own ends before."""
+"""Real training goes on for as long as the script wants; most of the project's own ends before."""
+WATCHED = "--watch"
+"""Trains to the end of the project's script: the gate after it needs two minutes."""
 TORCHRUN = "torchrun"
 GIVEN = "left out, since the environment was given and not made"
 NUM_LINES = 60
@@ -116,7 +118,8 @@ class Place:
             errors="replace",
             start_new_session=True,
         )
-        limit_s = TRAINING_LIMIT_S if command.words.startswith(TRAINING) else None
+        is_endless = command.words.startswith(TRAINING) and WATCHED not in command.words
+        limit_s = TRAINING_LIMIT_S if is_endless else None
         try:
             output, code = shell.communicate(timeout=limit_s)[0], shell.returncode
         except subprocess.TimeoutExpired:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 README = Path(__file__).parents[2] / "README.md"
+NAMES = ("autotune run",)
+"""Stand in sentences for the verb alone, which needs a script."""
 PROGRAMS = ("autotune", "docker", "make", "pip")
 _SAMPLE = re.compile(r"<!-- docs/session.txt -->.*?<!-- end of docs/session.txt -->", re.S)
 _LINE = re.compile(rf"^    (\S[^\n]*)$|`((?:{'|'.join(PROGRAMS)}) [^`]+)`", re.M)
@@ -37,6 +39,6 @@ def commands(text: str | None = None) -> list[Command]:
         heading = section.splitlines()[0].lstrip("# ") if section.startswith("## ") else ""
         for line in _LINE.findall(section):
             words = re.sub(r"\s+#.*$", "", " ".join("".join(line).split()))
-            if words.split()[0] in PROGRAMS and len(words.split()) > 1:
+            if words.split()[0] in PROGRAMS and len(words.split()) > 1 and words not in NAMES:
                 found.setdefault(words, Command(words, heading))
     return list(found.values())

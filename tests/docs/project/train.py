@@ -33,7 +33,7 @@ class Photos(Dataset):
 
     def __getitem__(self, index):
         pixels = zlib.decompress(self.paths[index].read_bytes())
-        for _ in range(10):
+        for _ in range(40):
             hashlib.blake2b(pixels).digest()
         image = torch.frombuffer(bytearray(pixels[: 3 * SIDE * SIDE]), dtype=torch.uint8).view(3, SIDE, SIDE)
         return image.float() / 255, int(self.paths[index].stem) % CLASSES
@@ -43,7 +43,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, default=Path("photos"))
     parser.add_argument("--epochs", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=25.0, help="stop after so many")
+    parser.add_argument("--seconds", type=float, default=150.0, help="stop after so many")
     options = parser.parse_args()
     is_parallel = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if is_parallel:
