@@ -17,7 +17,7 @@ import pytest
 from autotune.measure.block import Phase
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
-from autotune.model.result import TrialResult
+from autotune.model.result import StartKind, TrialResult
 from autotune.protocol.codec import to_plain
 from autotune.protocol.entry_points import INJECT
 from autotune.protocol.job import Mode
@@ -141,5 +141,5 @@ def test_all_ranks_switch_before_the_same_step(ground: Ground, shape: Shape) -> 
             assert len(seen) == 2 and all(one[name] == value for one in seen for name, value in change.items())
     finally:
         runner.close()
-    assert [result.start for result in results] == ["cold", "live", "live", "live"]
+    assert [result.start is StartKind.LIVE for result in results] == [False, True, True, True]
     assert [dict(rank.observed) for rank in results[-1].ranks] == [dict(rank.observed) for rank in results[0].ranks]

@@ -307,13 +307,13 @@ def test_the_rank_that_runs_out_of_memory_is_believed(tmp_path: Path, way: str) 
 @pytest.mark.slow
 def test_spawned_ranks_that_fail_while_their_workers_wait_end_the_trial(tmp_path: Path) -> None:
     """The rank has killed its persistent workers by the time that their loader is told to end."""
-    command = started_by("spawn", "--workers", "2")
+    command = started_by("spawn", "--children", "2")
     _, reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
     facts = reports[0].facts
     assert facts is not None and facts.loader is not None
     script_settings = script_settings_of(facts)
     (job, code), reports = run(
-        started_by("spawn", "--workers", "2", "--fail", "1", "--fail-at", "3", "--late-s", "2"),
+        started_by("spawn", "--children", "2", "--fail", "1", "--fail-at", "3", "--late-s", "2"),
         tmp_path / "trial",
         mode=Mode.TRIAL,
         settings=replace(script_settings, multiprocessing_context=StartMethod.FORK, persistent_workers=True),
@@ -326,7 +326,7 @@ def test_spawned_ranks_that_fail_while_their_workers_wait_end_the_trial(tmp_path
 
 @pytest.mark.slow
 def test_spawned_ranks_are_known_to_have_inherited_how_their_workers_start(tmp_path: Path) -> None:
-    command = started_by("spawn", "--workers", "1")
+    command = started_by("spawn", "--children", "1")
     _, reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
     facts = reports[0].facts
     assert facts is not None and facts.loader is not None

@@ -18,7 +18,7 @@ parser.add_argument("--spawn", type=int, default=0)
 parser.add_argument("--fail", type=int, default=-1, help="rank that runs out of memory after a while")
 parser.add_argument("--fail-at", type=int, default=20, help="step at which the rank runs out of memory")
 parser.add_argument("--late-s", type=float, default=0.0, help="seconds that the rank waits before that")
-parser.add_argument("--workers", type=int, default=0)
+parser.add_argument("--children", type=int, default=0, help="workers of the loader")
 parser.add_argument(
     "--images", action="store_true", help="trains a convolution, whose gradients must lie as its weights"
 )
@@ -43,7 +43,7 @@ def train(rank, num_ranks):
     inputs = torch.randn(512, 4, 3, 3) if args.images else torch.randn(512, 4)
     data = TensorDataset(inputs, torch.randint(3, (512,)))
     sampler = DistributedSampler(data, num_replicas=num_ranks, rank=rank)
-    loader = DataLoader(data, batch_size=8, sampler=sampler, num_workers=args.workers)
+    loader = DataLoader(data, batch_size=8, sampler=sampler, num_workers=args.children)
     layers = torch.nn.Sequential(torch.nn.Conv2d(4, 3, 3), torch.nn.Flatten()) if args.images else torch.nn.Linear(4, 3)
     model = DistributedDataParallel(layers, **arguments_of_wrapper())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
