@@ -70,7 +70,7 @@ LOADERS = (
 )  # fmt: skip
 
 STEPS = (
-    loop("its own autocast", loops.OWN_AUTOCAST, refused={PRECISION: "its own autocast (bfloat16)"}),
+    loop("its own autocast", loops.OWN_AUTOCAST, changes={"precision": "fp32"}, refused={PRECISION: "by itself"}),
     loop("its own scaler", loops.OWN_SCALER, is_core=True, refused={PRECISION: "its own GradScaler"}),
     loop("mixed precision switched off", loops.MIXED_PRECISION_SWITCHED_OFF),
     loop("its own accumulation", older.OWN_ACCUMULATION, samples_per_step=24.0,

@@ -42,7 +42,8 @@ def verdicts(shape: Shape, seen: Seen) -> dict[str, str]:
     refused = dict(seen.space.refused)
     result = {}
     for feature in FEATURES:
-        reason = refused.get(REFUSED_AS.get(feature, ""), "")
+        name = REFUSED_AS.get(feature, "")
+        reason = refused.get(name) or refused.get(f"{name}={shape.changes.get(name)}", "")
         is_found = feature is FINDS and seen.facts.loader is not None and "several_loaders" not in seen.facts.notes
         result[feature] = f"refused: {reason}" if reason and not is_found else CHECKS[feature](shape, seen) or PASSED
     return result
