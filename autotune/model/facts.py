@@ -105,9 +105,9 @@ class LoaderFacts:
     spawn_refusal: str = ""
     """Why workers cannot be started without a fork; empty when possible, or when nothing speaks against a fork."""
     inherited_start: str = ""
-    """Start method of the workers where nobody chose it: a rank of `torch.multiprocessing.spawn` starts its own workers
-    by spawn too. Empty for workers that are forked, for a method named by the script, and for a dataset that forked
-    workers may break."""
+    """Start method that the workers inherit from a process which was itself started by spawn or forkserver, such as a
+    rank of `torch.multiprocessing.spawn`. Empty for forked workers, for a method named by the script, and for a dataset
+    that forked workers may break."""
     traps: tuple[StorageTrap, ...] = ()
     """Traps of the stored dataset."""
 

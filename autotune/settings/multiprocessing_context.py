@@ -46,13 +46,14 @@ def _pointless(case: SearchCase) -> str:
 
 
 def _inherited(case: SearchCase) -> str:
-    """The slow start method that the training process inherited; empty where its workers are forked or asked for."""
+    """The start method that the workers inherit; empty for forked workers, and when the user asks for a method."""
     loader = case.facts.loader
     is_asked = "multiprocessing_context" in case.asked
     return "" if loader is None or is_asked else str(loader.inherited_start)
 
 
 def _dropped(case: SearchCase) -> Iterable[tuple[str, str]]:
+    """Values left out of a search, each with the reason."""
     inherited = _inherited(case)
     for method in FRESH:
         reason = _refused_value(case, method)
@@ -67,7 +68,7 @@ SETTING = Setting(
     group=Group.LOADER,
     default=StartMethod.DEFAULT,
     takes_effect="the DataLoader that trains",
-    left_alone="workers are forked and safe so, unless asked for; the dataset cannot be pickled; an unguarded script",
+    left_alone="forked workers that are safe, unless asked for; the dataset cannot be pickled; an unguarded script",
     domain=tuple(member.value for member in StartMethod),
     needs_workers=True,
     own=of_loader("multiprocessing_context"),

@@ -28,12 +28,13 @@ from autotune.settings.ddp_group import ARGUMENTS, arguments_of
 from autotune.settings.precision import HALF
 from autotune.trial.apply import environment_seams, observed
 from autotune.trial.apply.environment_seams import CopyCount
+from autotune.trial.apply.model_seams import MODEL_SEAMS
 from autotune.trial.loader.copies_ahead import NOT_LEARNED, CopiesAhead
 from autotune.trial.loader.loaders import Loaders, NextBatch, override_arguments
 from autotune.trial.observed_values import Observed
 from autotune.trial.step.autocast import AutocastRegion, use_tf32
 from autotune.trial.step.gradients import Gradients
-from autotune.trial.step.memory_format import align_states, convert_weights
+from autotune.trial.step.memory_format import align_states
 from autotune.trial.step.operand_formats import OperandDetector
 from autotune.trial.step.roots import Roots
 from autotune.trial.step.script_autocast import OwnAutocast
@@ -282,9 +283,11 @@ class AppliedSettings:
 
     def _wrap_model_for_ranks(self) -> None:
         names = tuple(name for name in ARGUMENTS if self._differs(name) and Group.RANKS not in self.claims)
-        is_converted = self._asked.channels_last and self._differs("channels_last") and Group.KERNELS not in self.claims
-        if names or is_converted:
-            prepare = convert_weights if is_converted else None
+        prepare = None
+        if self._differs("channels_last") and Group.KERNELS not in self.claims:
+            seam = MODEL_SEAMS["channels_last"]
+            prepare = seam.apply if self._asked.channels_last else seam.undo
+        if names or prepare is not None:
             environment_seams.apply_ranks(arguments_of(self._asked, names), prepare)
 
     def _install_precision_and_gradients(self) -> None:

@@ -142,13 +142,13 @@ def set_variable(name: str, value: int) -> bool:
     return True
 
 
-def apply_ranks(changes: Mapping[str, Any], prepare: Callable[[torch.nn.Module], None] | None = None) -> None:
+def apply_ranks(changes: Mapping[str, Any], prepare: Callable[..., None] | None = None) -> None:
     """Changes every DistributedDataParallel built from now on.
 
     Args:
         changes: Arguments of the constructor, by name.
-        prepare: Changes the model before the constructor does. Buckets take the memory formats of the weights: in
-            another format than the weights', gradients that are views of the buckets stop fused optimizers.
+        prepare: Changes the model's memory format before the constructor lays out the buckets like the weights. A
+            later change would leave gradients in the old format, which fused optimizers on CUDA refuse.
     """
     ddp = torch.nn.parallel.DistributedDataParallel
     signature = inspect.signature(ddp.__init__)

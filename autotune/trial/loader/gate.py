@@ -21,9 +21,9 @@ from autotune.trial.torch.patching import wrap
 class Gate:
     """The gate at which the workers of an iteration wait before they build, and the log of the batches built after.
 
-    A message in a pipe opens the gate. Workers wait for the message without taking it out, so that any number may
-    wait, and nobody is missed who was killed while waiting: `multiprocessing.Event.set` waits for such a process for
-    ever. Opened and closed by the training process alone.
+    A message in a pipe opens the gate. Each worker waits for the message, and leaves the message in the pipe. The
+    training process alone opens and closes the gate, and never waits for a worker: `multiprocessing.Event.set` waits
+    for ever for a worker that was killed at its wait.
     """
 
     def __init__(self, context: Any, num_workers: int, prefetch_factor: int) -> None:

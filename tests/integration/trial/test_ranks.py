@@ -17,7 +17,7 @@ import pytest
 
 from autotune.measure.block import Phase
 from autotune.measure.window_stopping import StopReason
-from autotune.model.facts import LossReduction
+from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult, RankStatus
 from autotune.protocol.codec import from_plain, to_plain
@@ -230,6 +230,14 @@ def run(command: tuple[str, ...], folder: Path, limit_s: float = 120.0, **values
     return (job, code), [from_plain(RankResult, json.loads(report.read_text())) for report in reports]
 
 
+def probed(command: tuple[str, ...], folder: Path) -> ScriptFacts:
+    """Facts of a script's ranks."""
+    _, reports = run(command, folder / "probe", mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
+    facts = reports[0].facts
+    assert facts is not None
+    return facts
+
+
 def started_by(way: str, *arguments: str) -> tuple[str, ...]:
     script = str(SCRIPTS / "ddp.py")
     if way == "spawn":
@@ -307,10 +315,7 @@ def test_the_rank_that_runs_out_of_memory_is_believed(tmp_path: Path, way: str) 
 @pytest.mark.slow
 def test_spawned_ranks_that_fail_while_their_workers_wait_end_the_trial(tmp_path: Path) -> None:
     """The rank has killed its persistent workers by the time that their loader is told to end."""
-    command = started_by("spawn", "--children", "2")
-    _, reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
-    facts = reports[0].facts
-    assert facts is not None and facts.loader is not None
+    facts = probed(started_by("spawn", "--children", "2"), tmp_path)
     script_settings = script_settings_of(facts)
     (job, code), reports = run(
         started_by("spawn", "--children", "2", "--fail", "1", "--fail-at", "3", "--late-s", "2"),
@@ -327,10 +332,8 @@ def test_spawned_ranks_that_fail_while_their_workers_wait_end_the_trial(tmp_path
 @pytest.mark.slow
 def test_spawned_ranks_are_known_to_have_inherited_how_their_workers_start(tmp_path: Path) -> None:
     command = started_by("spawn", "--children", "1")
-    _, reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
-    facts = reports[0].facts
-    assert facts is not None and facts.loader is not None
-    assert facts.loader.inherited_start == "spawn"
+    facts = probed(command, tmp_path)
+    assert facts.loader is not None and facts.loader.inherited_start == "spawn"
     own = script_settings_of(facts)
     values = {"mode": Mode.TRIAL, "script_settings": own, "facts": facts}
     settings = replace(own, multiprocessing_context=StartMethod.FORK)
