@@ -8,6 +8,7 @@ from autotune.diagnose.advice.step_times import (
     least_building_s,
     load_cpu_s,
     load_s,
+    train_cpu_s,
     wait_s,
     with_faster_loading,
     with_more_threads,
@@ -36,6 +37,8 @@ THREAD_SETTINGS = {
     "FFCV": "num_workers of the Loader",
 }
 """Settings of threads, by library."""
+LAUNCHING_THREADS = 2.0
+"""Busy threads of a training process that only launches kernels: one launches, one copies batches to pinned memory."""
 PACKED_BYTES_PER_S = 1e9
 """Rate of reading a packed file in order: the rate of a process on an NVMe disk, or on a memory map of cached pages."""
 
@@ -213,7 +216,7 @@ def share_processors(diagnosis: Diagnosis) -> Advice | None:
         return None
     if diagnosis.natural.intra_op_threads == 1:
         return None
-    if diagnosis.compute_s is None:
+    if diagnosis.compute_s is None or not _has_busy_threads(diagnosis):
         return None
     gain = gain_of(diagnosis, max(diagnosis.compute_s, least_building_s(diagnosis)))
     if gain is None:
@@ -227,6 +230,15 @@ def share_processors(diagnosis: Diagnosis) -> Advice | None:
         source="training on one cached batch is faster by more than the wait for data explains",
         settings={"intra_op_threads": 1, "omp_wait_policy": "passive"},
     )
+
+
+def _has_busy_threads(diagnosis: Diagnosis) -> bool:
+    """Whether the training process computes in several threads.
+
+    On a CPU it does. Beside an accelerator, one thread launches kernels and another may copy batches; fewer threads per
+    operation change nothing unless more of them use the processors.
+    """
+    return diagnosis.is_cpu or train_cpu_s(diagnosis) > LAUNCHING_THREADS * diagnosis.step_s
 
 
 def place_of_loader(diagnosis: Diagnosis) -> str:

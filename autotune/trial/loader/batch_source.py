@@ -256,7 +256,8 @@ class BatchSource:
             self._num_backwards = self._steps.num_backwards
             self._num_ahead = self._num_owed = 0
         self.epoch.taken_by(original)
-        began = perf_counter()
+        meter = self._meter
+        began = meter.begin_delivery() if meter is not None else None
         if self._cached_batch is not None and self._holds_back and self._num_ahead < MAX_AHEAD:
             batch, num_samples = self._cached(), self._cached_samples
         else:
@@ -272,8 +273,8 @@ class BatchSource:
             self._cached_samples = num_samples * self.batch_factor
             for action in self._on_first_batch:
                 action(batch)
-        if self._meter is not None:
-            self._meter.counters.delivered(num_samples, perf_counter() - began)
+        if meter is not None:
+            meter.delivered(num_samples, began)
         return batch
 
     def _give(self) -> Any:

@@ -17,6 +17,7 @@ class Count:
 
     __slots__ = (
         "build_times",
+        "deliveries",
         "duration_s",
         "longest_step_s",
         "num_built",
@@ -37,6 +38,8 @@ class Count:
         self.wait_s = 0.0
         self.duration_s = 0.0
         self.longest_step_s: float | None = None
+        self.deliveries: list[tuple[Any, Any]] = []
+        """Marks around the handing out of each cached batch."""
 
 
 class Recorder:
@@ -85,6 +88,17 @@ class Recorder:
         self.count = Count()
         self._last_built = self._built_in_window()
         self._begin_block(self._mark())
+
+    def mark(self) -> Any:
+        """A mark of the clock as of now, for `delivered`."""
+        return self._mark()
+
+    def delivered(self, began: Any) -> None:
+        """Counts the handing out of a batch since the mark `began` as waiting, as far as the device was idle meanwhile.
+
+        A device that still works on queued steps passes both marks at once, and loses nothing.
+        """
+        self.count.deliveries.append((began, self._mark()))
 
     def end_step(self) -> None:
         """Ends a step within a block; waits for the device when the host is too far ahead.
@@ -152,6 +166,8 @@ class Recorder:
         self._longest_step_s = 0.0
 
     def _add(self, count: Count, duration_s: float) -> None:
+        count.wait_s += sum(map(self._idle_s, count.deliveries))
+        count.deliveries.clear()
         if count.num_steps and count.num_samples:
             count.duration_s = max(duration_s, 1e-9)
             if self._clock.marks_steps:
@@ -159,6 +175,15 @@ class Recorder:
             self._finished.append((self.phase, count))
             self.num_blocks[self.phase] += 1
             self.elapsed_s[self.phase] += count.duration_s
+
+    def _idle_s(self, delivery: tuple[Any, Any]) -> float:
+        """Seconds on the device's clock between the marks of a delivery; the device has passed the block's end."""
+        began, ended = delivery
+        self._clock.wait(ended)  # at once, unless the script asked for the batch on a stream of its own
+        seconds = self._clock.seconds(began, ended)
+        self._clock.release(began)
+        self._clock.release(ended)
+        return seconds
 
     def _make_blocks(self) -> None:
         """Builds blocks on demand, not in the window's steps: building takes longer than the rest of a block's end."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from autotune.measure.block import Block, Phase
 from autotune.measure.epoch import restart_micro_batches
@@ -107,6 +108,15 @@ class Meter:
     def arrive(self) -> None:
         """Notes the end of a micro-step; may change the phase or end the trial."""
         self.counters.arrive()
+
+    def begin_delivery(self) -> Any:
+        """A mark for `delivered`, before a batch is handed out outside of the window."""
+        return self._recorder.mark()
+
+    def delivered(self, num_samples: float, began: Any) -> None:
+        """Notes a batch handed out since the mark `began`; only time in which the device was idle is a wait."""
+        self.counters.delivered(num_samples, 0.0)
+        self._recorder.delivered(began)
 
     def pass_begins(self) -> None:
         """Notes that the script iterates anew; unused batches of the last pass do not count.

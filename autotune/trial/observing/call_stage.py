@@ -65,6 +65,11 @@ class CallStage:
         self._num_noted = 0
         self._restore: list[Callable[[], None]] = []
 
+    @property
+    def has_seen_loading(self) -> bool:
+        """Whether enough of the batches' building was timed."""
+        return self.foreign is not None or self._loading.has_enough
+
     def begin(self) -> None:
         """Wraps the parts of a step."""
         self._thread = threading.get_ident()

@@ -42,6 +42,10 @@ class LoadingLog:
         for name, figure in figures.items():
             self._fields[base + _AT[name]] += figure
 
+    def total(self, name: str) -> float:
+        """Sum of one figure over all processes."""
+        return float(sum(self._fields[1 + _AT[name] :: len(FIELDS)]))
+
     def times(self) -> LoadingTimes | None:
         """Totals of all processes over the split batches; None when no batch was built.
 
@@ -49,7 +53,7 @@ class LoadingLog:
         each file stays out of the total.
         """
         fields = self._fields[1:]
-        total = {name: sum(fields[index :: len(FIELDS)]) for name, index in _AT.items()}
+        total = {name: self.total(name) for name in FIELDS}
         if total["batches"] < 1:
             return None
         busy_s, cpu_s = total["busy"], total["cpu"]
@@ -115,6 +119,17 @@ class LoadingWatch:
             self._in_process = TimedBuilding(self._log, 0)
             self._in_process.attach()
         self._log.switch(is_on=True)
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether enough batches were timed: for every second worker one split into parts, and one that was not.
+
+        A batch counts when it was begun and finished under the timing. Where a worker builds for longer than a stage
+        lasts, no batch would count.
+        """
+        if self._log is None or not self._num_workers:
+            return True
+        return self._log.total("batches") >= max(1, self._num_workers // 2) and self._log.total("plain_samples") > 0
 
     def end(self) -> LoadingTimes | None:
         """Ends the timing; returns the totals, None when no batch was built."""

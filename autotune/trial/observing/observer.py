@@ -151,6 +151,7 @@ class Observer:
             is_enough = self._stage.is_over
         else:
             is_enough = self._num_steps >= self._stage.least_steps and elapsed_s >= self._stage.least_s
+            is_enough = is_enough and (self._stage is not self._calls or self._calls.has_seen_loading)
         if is_enough or elapsed_s >= self._stage.longest_s:
             self._stage.end(self._num_steps, elapsed_s)
             self._next()

@@ -61,7 +61,9 @@ def ordinary_clone(batch: Any) -> Any:
 
 
 def _clone(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.clone().pin_memory() if tensor.device.type == "cpu" and tensor.is_pinned() else tensor.clone()
+    if tensor.device.type == "cpu" and tensor.is_pinned():
+        return torch.empty_like(tensor, pin_memory=True).copy_(tensor)  # clone() would copy through ordinary memory
+    return tensor.clone()
 
 
 def _copy(value: Any) -> Any:

@@ -120,3 +120,15 @@ def test_profiles_are_what_their_viewers_open(ground: Ground) -> None:
     assert any("aten::" in str(event.get("name")) for event in events)
     called = {name for _, _, name in pstats.Stats(str(functions)).stats}  # type: ignore[attr-defined]
     assert {"num_negative", "__getitem__"} <= called
+
+
+def test_workers_that_build_a_batch_for_longer_than_a_look_takes_are_seen_all_the_same(ground: Ground) -> None:
+    slow = TRAINS.replace(
+        '        with open(FOLDER / f"{index}.bin", "rb") as file:',
+        '        time.sleep(0.2)\n        with open(FOLDER / f"{index}.bin", "rb") as file:',
+    ).replace("import sys\n", "import sys\nimport time\n", 1)
+    script = ground.script(slow)
+    facts = ground.probe(script, "8")
+    seen = ground.trial(script, facts, "8", job={"diagnoses": True}).rank.observation  # whatever its short window says
+    assert seen is not None and seen.loading is not None
+    assert seen.loading.num_batches >= 4 and seen.loading.num_files == seen.loading.num_samples

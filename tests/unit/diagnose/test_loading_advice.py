@@ -185,6 +185,14 @@ def test_contention_is_for_jobs_with_workers_and_several_threads():
     assert share_processors(diagnosis(**sick, natural=Settings(intra_op_threads=2))) is None
 
 
+@pytest.mark.parametrize(("num_busy", "is_advised"), [(1.4, False), (6.0, True)])
+def test_beside_a_device_fewer_threads_are_for_processes_that_compute_in_several(num_busy: float, is_advised: bool):
+    sick = {"bottleneck": BottleneckKind.CPU_CONTENTION, "ceiling_samples_per_second": 1280.0, "is_cpu": False}
+    several = Settings(batch_size=64, num_workers=2, intra_op_threads=16)
+    busy = observation(main_cpu_s=num_busy, cpu_wall_s=1.0)
+    assert (share_processors(diagnosis(**sick, natural=several, observation=busy)) is not None) is is_advised
+
+
 def test_threads_promise_no_more_than_the_workers_processor_time_allows():
     sick = {"bottleneck": BottleneckKind.CPU_CONTENTION, "ceiling_samples_per_second": 1280.0}
     several = Settings(batch_size=64, num_workers=2, intra_op_threads=2)

@@ -142,3 +142,20 @@ def test_a_rank_waits_for_its_device_when_it_is_more_than_two_steps_ahead(device
     assert MAX_STEPS_AHEAD == 2
     assert device.num_events <= MAX_STEPS_AHEAD + 4
     assert [block.num_steps for block in recorder.finish()] == [4]
+
+
+@pytest.mark.parametrize("idle_s", [0.0, 0.125])
+def test_handing_out_a_batch_is_a_wait_only_while_the_device_is_idle(device: Device, idle_s: float) -> None:
+    """The host copies a cached batch while the device still works on queued steps: nothing of it is lost."""
+    recorder = Recorder(device.clock)
+    recorder.begin(Phase.COMPUTE)
+    for _ in range(4):
+        began = recorder.mark()
+        device.queued_s += idle_s
+        recorder.delivered(began)
+        step(device, recorder, ends_block=True)
+    blocks = recorder.finish()
+    assert [(block.duration_s, block.data_wait_s, block.busy_s) for block in blocks] == 4 * [
+        (STEP_S + idle_s, idle_s, STEP_S)
+    ]
+    assert device.num_events <= 4 * 3 + 1

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -111,6 +112,22 @@ def test_a_stream_or_a_dataset_that_refuses_builds_no_larger_batch():
     assert watched(Stream()).build_s_by_size(8) is None
     assert watched(Fixed()).build_s_by_size(8) is None
     assert LoadingWatch().build_s_by_size(8) is None
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_of_workers_enough_is_seen_when_every_second_one_has_built_a_split_batch_and_another():
+    watch = LoadingWatch()
+    assert watch.has_enough
+    loader = DataLoader(Rows(), batch_size=4, num_workers=4)
+    watch.iteration_begins(loader)
+    watch.begin()
+    log = loader.worker_init_fn.log
+    for process in (0, 3):
+        assert not watch.has_enough
+        log.add(process, {"batches": 1, "samples": 4, "busy": 1.0})
+    assert not watch.has_enough
+    log.add(3, {"plain_samples": 4, "plain_busy": 1.0})
+    assert watch.has_enough
 
 
 def test_a_loader_that_built_nothing_meanwhile_says_nothing():
