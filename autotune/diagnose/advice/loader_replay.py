@@ -12,7 +12,14 @@ NUM_BATCHES = 2000
 
 
 def replayed_step_s(
-    times_s: Sequence[float], batch_size: int, train_s: float, workers: int, prefetch: int, *, in_order: bool
+    times_s: Sequence[float],
+    batch_size: int,
+    train_s: float,
+    workers: int,
+    prefetch: int,
+    *,
+    in_order: bool,
+    weights: Sequence[float] | None = None,
 ) -> float:
     """Seconds between two batches, for training that takes `train_s` per batch.
 
@@ -27,9 +34,10 @@ def replayed_step_s(
         workers: Number of workers, at least 1.
         prefetch: Batches ahead per worker, at least 1.
         in_order: Whether batches are taken in order.
+        weights: Likelihood of each time, in any unit; None for equal ones.
     """
     draw = random.Random(0)
-    build_s = [sum(draw.choices(times_s, k=batch_size)) for _ in range(NUM_BATCHES)]
+    build_s = [sum(draw.choices(times_s, weights, k=batch_size)) for _ in range(NUM_BATCHES)]
     free_at = [0.0] * workers
     outstanding = [0] * workers
     finished: list[tuple[float, int, int]] = []

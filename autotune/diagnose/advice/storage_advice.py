@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import sqrt
 
 from autotune.diagnose.advice.loader_replay import replayed_step_s
 from autotune.diagnose.advice.loading_advice import is_loader_slow, place_of_loader
@@ -31,6 +32,8 @@ DISK_SHARE = 0.8
 """Most of the free disk for a packed dataset."""
 SLOW_RATIO = 5.0
 """99th percentile of sample times over the median, from which the order of batches matters."""
+COUNT_HALVINGS = 7
+"""Halvings of the interval of the number of slow samples: to a percent of its width."""
 NAMES = {"npy": "an array", "lmdb": "LMDB", "hdf5": "HDF5", "webdataset": "tar shards"}
 
 
@@ -183,18 +186,26 @@ def let_fast_samples_pass(diagnosis: Diagnosis) -> Advice | None:
     slow = times[min(len(times) - 1, int(0.99 * len(times)))]
     if slow < SLOW_RATIO * max(median, 1e-6):
         return None
-    batch_train_s = train_s(diagnosis) / diagnosis.facts.num_micro_batches_per_step
+    num_batches = diagnosis.facts.num_micro_batches_per_step
+    batch_train_s = train_s(diagnosis) / num_batches
+    num_slow = sum(seconds >= SLOW_RATIO * median for seconds in times)
 
-    def step_s(prefetch: int, *, in_order: bool) -> float:
+    def batch_s(expected_slow: float, prefetch: int, *, in_order: bool) -> float:
+        weights = [1.0] * (len(times) - num_slow) + [expected_slow / num_slow] * num_slow
         return replayed_step_s(
-            tried.sample_times_s, loader.batch_size or 1, batch_train_s, workers, prefetch, in_order=in_order
+            times, loader.batch_size or 1, batch_train_s, workers, prefetch, in_order=in_order, weights=weights
         )
 
     prefetch = diagnosis.natural.prefetch_factor
-    now_s = step_s(prefetch, in_order=True)
+    expected = _explaining(
+        lambda number: batch_s(number, prefetch, in_order=True), diagnosis.step_s / num_batches, num_slow
+    )
+    now_s = batch_s(expected, prefetch, in_order=True)
     choices = {
-        ("in_order=False", prefetch): step_s(prefetch, in_order=False),
-        (f"in_order=False, prefetch_factor={4 * prefetch}", 4 * prefetch): step_s(4 * prefetch, in_order=False),
+        ("in_order=False", prefetch): batch_s(expected, prefetch, in_order=False),
+        (f"in_order=False, prefetch_factor={4 * prefetch}", 4 * prefetch): batch_s(
+            expected, 4 * prefetch, in_order=False
+        ),
     }
     (words, factor), then_s = min(
         choices.items(), key=lambda item: (item[1] > 1.03 * min(choices.values()), item[0][1])
@@ -210,7 +221,7 @@ def let_fast_samples_pass(diagnosis: Diagnosis) -> Advice | None:
         gain=gain,
         source=(
             f"replayed with the measured times of {len(times)} samples: half take {_micro(median)} or less, one in a "
-            f"hundred {_micro(slow)} or more; a step then takes {_micro(then_s)} instead of {_micro(now_s)}"
+            f"hundred {_micro(slow)} or more; a batch then takes {_micro(then_s)} instead of {_micro(now_s)}"
             + (f"; {format_bytes(held)} more memory for batches" if held else "")
         ),
         memory_bytes=held or None,
@@ -245,6 +256,24 @@ def give_workers_shards(diagnosis: Diagnosis) -> Advice | None:
             f"{format_seconds(load_s(diagnosis) or 0.0)} in one process"
         ),
     )
+
+
+def _explaining(replayed_s: Callable[[float], float], measured_s: float, num_slow: int) -> float:
+    """The number of slow samples with which the replay takes as long as the measured step.
+
+    The window has seen far more samples than were timed one by one, so that the number among the latter is chance. The
+    result stays within the 95 % interval of a count: the square root of a Poisson count has a deviation of a half.
+
+    Args:
+        replayed_s: Seconds per batch by replay, for a number of slow samples; grows with the number.
+        measured_s: Measured seconds per batch.
+        num_slow: Slow samples among the timed ones, at least 1.
+    """
+    low, high = max(0.0, sqrt(num_slow) - 1) ** 2, (sqrt(num_slow + 1) + 1) ** 2
+    for _ in range(COUNT_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if replayed_s(middle) < measured_s else (low, middle)
+    return (low + high) / 2
 
 
 def _is_reading(repeated: RepeatedWork, tried: StorageTimes) -> bool:

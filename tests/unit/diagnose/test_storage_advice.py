@@ -245,6 +245,20 @@ def test_slow_samples_are_let_pass_only_where_workers_wait_for_them():
     assert advice_against(Sickness.SLOW_SAMPLES, even) is None
 
 
+@pytest.mark.parametrize("num_slow", [1, 3])
+def test_the_measured_step_says_how_many_samples_are_slow_where_the_timed_ones_are_few(num_slow: int):
+    """One in a hundred is slow; among 100 timed samples are one or three. A batch takes 27 ms, training 8 of them."""
+    times = (0.001,) * (100 - num_slow) + (0.4,) * num_slow
+    loader = replace(loader_facts(num_samples=10_000), num_workers=4, batch_size=8, prefetch_factor=2)
+    seen = with_storage(
+        storage(sample_times_s=times), loader=loader, natural=Settings(batch_size=8, num_workers=4), wait=0.72
+    )
+    step_s = 0.027
+    seen = replace(seen, samples_per_second=8 / step_s, samples_per_step=8.0)
+    found = advice_against(Sickness.SLOW_SAMPLES, seen)
+    assert found is not None and found.gain == pytest.approx(2.5, rel=0.12)
+
+
 def test_a_replay_in_order_waits_for_the_slow_batch_and_out_of_order_does_not():
     times = (0.001,) * 99 + (0.4,)
     in_order = replayed_step_s(times, 8, 0.012, workers=4, prefetch=2, in_order=True)
