@@ -59,8 +59,6 @@ class BatchSource:
         """Copies of batches on a side stream; None where the script alone copies."""
         self._substitute: Any = None
         """A batch in place of all others; None for real batches."""
-        self.substitute_s = 0.0
-        """Seconds spent on handing out the substitute."""
         self.batch_factor = 1
         """Samples of the cached batch as a multiple of a real batch's samples."""
         self.num_free_steps = 0
@@ -167,6 +165,11 @@ class BatchSource:
     def give(self, batch: Any) -> None:
         """Gives the script this batch from now on, at the end of a diagnosis; None returns to real batches."""
         self._substitute = batch
+
+    @property
+    def substitute_s(self) -> float:
+        """Seconds lost to handing out the cached batch and substitutes, once the device has finished."""
+        return self._meter.idle_s() if self._meter is not None else 0.0
 
     def further_batch(self) -> Any:
         """A batch of the running iteration, for another use than the script's training.
@@ -279,10 +282,9 @@ class BatchSource:
 
     def _give(self) -> Any:
         assert self._meter is not None
-        began = perf_counter()
+        began = self._meter.begin_delivery()
         batch = clone_batch(self._substitute)
-        self.substitute_s += (elapsed_s := perf_counter() - began)
-        self._meter.counters.delivered(self._samples.of(batch), elapsed_s)
+        self._meter.delivered(self._samples.of(batch), began)
         return batch
 
     def _cached(self) -> Any:

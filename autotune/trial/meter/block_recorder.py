@@ -63,6 +63,7 @@ class Recorder:
         self.num_blocks = dict.fromkeys(Phase, 0)
         self.elapsed_s = dict.fromkeys(Phase, 0.0)
         """Number and total seconds of the blocks finished by the device, by phase."""
+        self._idle_s_so_far = 0.0
         self._clock, self._mark = clock, clock.mark
         self._built = built
         self._max_steps_ahead = max_steps_ahead
@@ -99,6 +100,11 @@ class Recorder:
         A device that still works on queued steps passes both marks at once, and loses nothing.
         """
         self.count.deliveries.append((began, self._mark()))
+
+    def idle_s(self) -> float:
+        """Seconds in which the device was idle while batches were handed out, in all blocks done so far."""
+        self._settle()
+        return self._idle_s_so_far
 
     def end_step(self) -> None:
         """Ends a step within a block; waits for the device when the host is too far ahead.
@@ -166,7 +172,9 @@ class Recorder:
         self._longest_step_s = 0.0
 
     def _add(self, count: Count, duration_s: float) -> None:
-        count.wait_s += sum(map(self._idle_s, count.deliveries))
+        idle_s = sum(map(self._seconds_of, count.deliveries))
+        self._idle_s_so_far += idle_s
+        count.wait_s += idle_s
         count.deliveries.clear()
         if count.num_steps and count.num_samples:
             count.duration_s = max(duration_s, 1e-9)
@@ -176,7 +184,7 @@ class Recorder:
             self.num_blocks[self.phase] += 1
             self.elapsed_s[self.phase] += count.duration_s
 
-    def _idle_s(self, delivery: tuple[Any, Any]) -> float:
+    def _seconds_of(self, delivery: tuple[Any, Any]) -> float:
         """Seconds on the device's clock between the marks of a delivery; the device has passed the block's end."""
         began, ended = delivery
         self._clock.wait(ended)  # at once, unless the script asked for the batch on a stream of its own

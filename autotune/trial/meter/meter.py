@@ -118,6 +118,10 @@ class Meter:
         self.counters.delivered(num_samples, 0.0)
         self._recorder.delivered(began)
 
+    def idle_s(self) -> float:
+        """Seconds lost so far to the handing out of batches noted by `delivered`."""
+        return self._recorder.idle_s()
+
     def pass_begins(self) -> None:
         """Notes that the script iterates anew; unused batches of the last pass do not count.
 

@@ -67,6 +67,8 @@ class Window:
             phase=Phase.WINDOW,
             uses_cached_batch=False,
             arrive=self.counters.arrive,
+            begin_delivery=lambda: 0.0,
+            delivered=lambda num_samples, _: self.counters.delivered(num_samples, 0.0),
             pass_begins=self.pass_begins,
             epoch_ended=lambda: None,
         )

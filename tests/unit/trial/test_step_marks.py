@@ -159,3 +159,4 @@ def test_handing_out_a_batch_is_a_wait_only_while_the_device_is_idle(device: Dev
         (STEP_S + idle_s, idle_s, STEP_S)
     ]
     assert device.num_events <= 4 * 3 + 1
+    assert recorder.idle_s() == 4 * idle_s
