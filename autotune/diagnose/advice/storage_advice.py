@@ -26,8 +26,11 @@ SMALL_FILE_BYTES = MIB
 """Bytes per read up to which finding and opening takes longer than reading, on disks and far more over a network."""
 LEAST_READ_SHARE, LEAST_DECODE_SHARE = 0.25, 0.35
 """Least shares of a sample's time for advice on reading and on decoding."""
-MOSTLY = 0.5
-"""Share of reading from which repeated work counts as reading."""
+MOSTLY = 0.7
+"""Share of reading from which repeated work counts as reading.
+
+A loop over files that joins their bytes left 0.79 and 0.84. With a transform of the bytes 0.66 were left; only whole
+stored samples spare the transform."""
 DISK_SHARE = 0.8
 """Most of the free disk for a packed dataset."""
 SLOW_RATIO = 5.0

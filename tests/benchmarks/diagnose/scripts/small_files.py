@@ -33,8 +33,8 @@ def write(folder):
 
 
 def transform(pixels):
-    """What any sample goes through, wherever it comes from: the spectrum of each frame."""
-    spectrum = torch.fft.rfft(pixels.float().view(NUM_FRAMES, FRAME)).abs().log1p()
+    """What any sample goes through, wherever it comes from: noise, and the spectrum of each frame."""
+    spectrum = torch.fft.rfft((pixels + torch.rand(1)).view(NUM_FRAMES, FRAME)).abs().log1p()
     return (spectrum - spectrum.mean()) / spectrum.std()
 
 
