@@ -105,9 +105,8 @@ class LoaderFacts:
     spawn_refusal: str = ""
     """Why workers cannot be started without a fork; empty when possible, or when nothing speaks against a fork."""
     inherited_start: str = ""
-    """Start method that the workers inherit from a process which was itself started by spawn or forkserver, such as a
-    rank of `torch.multiprocessing.spawn`. Empty for forked workers, for a method named by the script, and for a dataset
-    that forked workers may break."""
+    """Start method that the workers inherit from the training process: spawn in ranks of `torch.multiprocessing.spawn`.
+    Empty for forked workers, for a method named by the script, and for a dataset that forked workers may break."""
     traps: tuple[StorageTrap, ...] = ()
     """Traps of the stored dataset."""
 

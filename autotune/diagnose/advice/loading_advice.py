@@ -38,7 +38,7 @@ THREAD_SETTINGS = {
 }
 """Settings of threads, by library."""
 LAUNCHING_THREADS = 2.0
-"""Busy threads of a training process that only launches kernels: one launches, one copies batches to pinned memory."""
+"""Most busy threads of a training process without parallel work: a thread launches kernels, another pins batches."""
 PACKED_BYTES_PER_S = 1e9
 """Rate of reading a packed file in order: the rate of a process on an NVMe disk, or on a memory map of cached pages."""
 

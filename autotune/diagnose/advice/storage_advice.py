@@ -264,8 +264,8 @@ def give_workers_shards(diagnosis: Diagnosis) -> Advice | None:
 def _explaining(replayed_s: Callable[[float], float], measured_s: float, num_slow: int) -> float:
     """The number of slow samples with which the replay takes as long as the measured step.
 
-    The window has seen far more samples than were timed one by one, so that the number among the latter is chance. The
-    result stays within the 95 % interval of a count: the square root of a Poisson count has a deviation of a half.
+    Few samples are timed one by one, so chance decides how many slow ones are among them. The window has far more
+    samples. The result stays within the 95 % interval of a Poisson count, whose square root has a deviation of a half.
 
     Args:
         replayed_s: Seconds per batch by replay, for a number of slow samples; grows with the number.

@@ -122,10 +122,9 @@ class LoadingWatch:
 
     @property
     def has_enough(self) -> bool:
-        """Whether enough batches were timed: for every second worker one split into parts, and one that was not.
+        """Whether enough batches were timed: half as many split batches as workers, and one unsplit batch.
 
-        A batch counts when it was begun and finished under the timing. Where a worker builds for longer than a stage
-        lasts, no batch would count.
+        A batch counts if a worker both began and finished the batch under the timing. True without workers.
         """
         if self._log is None or not self._num_workers:
             return True
