@@ -15,6 +15,9 @@ from autotune.model.outcome import Outcome
 from autotune.model.surroundings import Surroundings
 from autotune.settings import BY_NAME
 
+SWITCH = "switch"
+"""Part of a live trial: from the request until the process trains with the settings, loaders and builds included."""
+
 
 class StartKind(StrEnum):
     """Origin of a trial's result."""

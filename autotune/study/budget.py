@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection
-from statistics import median
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
 
 from autotune.settings import Settings
 from autotune.settings.compile_mode import BUILD_S, UNCOMPILED, build_of
@@ -58,6 +59,20 @@ SLOW_SHARE = 0.75
 """Share of the recent trials that took no longer than the time expected of the next trial."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaterFinals:
+    """The finals that must follow a final, for the fewest rounds."""
+
+    others_s: float = 0.0
+    """Expected time of the finals of other contenders, in seconds."""
+    num_alike: int = 0
+    """Number of further finals of the same contender."""
+
+    def needed_s(self, run_s: float) -> float:
+        """Expected time of these finals in seconds, after a run of the contender that took `run_s` seconds."""
+        return self.others_s + self.num_alike * run_s
+
+
 class Budget:
     """Keeps account of the wall time of a study, over all runs of the study.
 
@@ -87,6 +102,8 @@ class Budget:
         """Time of fresh processes beside their windows in seconds, by the model's build."""
         self._first_build_s: dict[str, list[float]] = {}
         """Time of first builds in seconds, by build."""
+        self._rebuild_s: dict[str, list[float]] = {}
+        """Time of later builds with the compiler's cache in seconds, by build, of trials in a process of others."""
         self._around_of: dict[int, float] = {}
         """Latest time of a fresh process beside the window by the trial's number, in seconds."""
         self._builds: dict[int, str] = {}
@@ -174,6 +191,7 @@ class Budget:
         number: int | None = None,
         settings: Settings | None = None,
         is_fresh: bool = True,
+        switch_s: float | None = None,
     ) -> None:
         """Learns how long a trial takes.
 
@@ -184,6 +202,8 @@ class Budget:
             number: Number of the trial; None where no final will run it again.
             settings: Settings of the trial; None = a model that was not compiled.
             is_fresh: Whether the trial had a process of its own, as finals have.
+            switch_s: Time until a process of other trials trained with the settings, in seconds, builds included; None
+                for a trial with a process of its own.
         """
         build = build_of(settings)
         self._trial_s.setdefault(build, []).append(wall_s)
@@ -194,6 +214,9 @@ class Budget:
             self._window_s.append(window_s)
             if is_fresh:
                 self._note_first_build(wall_s - window_s, number, build)
+            elif switch_s is not None and build != UNCOMPILED:
+                builds_s = self._rebuild_s if build in self._first_build_s else self._first_build_s
+                builds_s.setdefault(build, []).append(switch_s)
 
     def final_took(
         self, wall_s: float, *, window_s: float, number: int | None = None, settings: Settings | None = None
@@ -232,7 +255,9 @@ class Budget:
         if recent:
             return median(recent)
         if build != UNCOMPILED:
-            return self._start_s(UNCOMPILED) + self._rebuild_share * self._build_s(build)
+            rebuilds_s = self._rebuild_s.get(build)
+            again_s = median(rebuilds_s) if rebuilds_s else self._rebuild_share * self._build_s(build)
+            return self._start_s(UNCOMPILED) + again_s
         others = [*self._around_s.values(), self._trial_s.get(UNCOMPILED, []), *self._trial_s.values()]
         return next((median(times_s[-NUM_RECENT:]) for times_s in others if times_s), 0.0)
 
@@ -357,7 +382,10 @@ class Budget:
         return before_s + 2 * LEAST_ROUNDS * max(run_s + LEAST_FINAL_WINDOW_S, cut_s)
 
     def round_s(self, contenders: Collection[int]) -> float:
-        """Expected time of one round of these trials with the shortest windows, in seconds, each by its own start."""
+        """Expected time of one final of each of these trials with the shortest windows, in seconds.
+
+        Each final has the expected time of its own start. A trial may occur several times, for several finals.
+        """
         return sum(self._around_s_of(number) + self._least_window_s for number in contenders)
 
     def _around_s_of(self, number: int) -> float:
@@ -368,14 +396,18 @@ class Budget:
         known_s = self._around_of.get(number)
         return self._start_s(self._builds.get(number, UNCOMPILED)) if known_s is None else known_s
 
-    def final_window_s(self, num_runs: int) -> float:
-        """Longest window of the next final, in seconds, with which the given number of runs fits the time left.
+    def final_window_s(self, runs: Sequence[int]) -> float:
+        """Longest window of the next final, in seconds, with which the given finals fit the time left.
 
         At most the usual window, or as long as the start takes: beyond, another round tells more than a longer window,
         because processes differ from each other by more than a window's blocks.
+
+        Args:
+            runs: The trial's number for each final that is still to run, the next included; at least one.
         """
         longest_s = max(FINAL_WINDOW_S, self._usual_window_s, self.around_s)
-        return max(self._least_window_s, min(longest_s, self.left_s / max(1, num_runs) - self.around_s))
+        around_s = fmean(self._around_s_of(number) for number in runs)
+        return max(self._least_window_s, min(longest_s, self.left_s / len(runs) - around_s))
 
     @property
     def _tolerated_s(self) -> float:

@@ -33,7 +33,7 @@ from autotune.search.prices import A_MINUTE_S
 from autotune.settings import Precision, Settings, changes_for_load
 from autotune.store.repository import Repository
 from autotune.study import final_doubts
-from autotune.study.budget import LEAST_ROUNDS, MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget
+from autotune.study.budget import LEAST_ROUNDS, MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget, LaterFinals
 from autotune.study.stop import StopRequest
 from autotune.units import format_seconds
 
@@ -250,19 +250,18 @@ class Finals:
         # All runs of a round must be from the same hours: a half round of an earlier session is run anew. Numbers with
         # an old run come first, so that the round stays a half round until all old runs are replaced.
         order = sorted(round_order(sorted(contenders), round_index, self._seed), key=lambda number: number not in done)
-        num_later = max(0, num_rounds - round_index - 1) * len(contenders)
+        num_later, num_needed = (max(0, num - round_index - 1) for num in (num_rounds, LEAST_ROUNDS))
         for position, number in enumerate(order):
             if self._stop.level:
                 return
-            limit_s = self._budget.final_window_s(len(order) - position + num_later)
+            limit_s = self._budget.final_window_s([*order[position:], *num_later * order])
             self._on_event(FinalStarted(round=round_index, number=number))
-            num_needed = len(order) - position - 1 + max(0, LEAST_ROUNDS - round_index - 1) * len(contenders)
-            result = self._loop.measure(
-                contenders[number].settings,
-                is_final=True,
-                window_limit_s=limit_s,
-                later_s=num_needed * self._budget.least_final_s,
+            needed = [*order[position + 1 :], *num_needed * order]
+            later = LaterFinals(
+                others_s=self._budget.round_s([other for other in needed if other != number]),
+                num_alike=needed.count(number),
             )
+            result = self._loop.measure(contenders[number].settings, is_final=True, window_limit_s=limit_s, later=later)
             if result.outcome is Outcome.INTERRUPTED:
                 return
             if result.measurement is not None:

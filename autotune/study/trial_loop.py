@@ -14,7 +14,7 @@ from autotune.errors import StoreError
 from autotune.measure.loss_parity import LossReference
 from autotune.model.events import LargerBatchStarted, MemoryShareStarted, Notice, OnEvent, TrialFinished, TrialStarted
 from autotune.model.outcome import Outcome
-from autotune.model.result import RankStatus, StartKind, TrialResult
+from autotune.model.result import SWITCH, RankStatus, StartKind, TrialResult
 from autotune.model.trial_records import TrialRecord
 from autotune.protocol.codec import to_plain
 from autotune.protocol.job import TrialJob
@@ -28,7 +28,7 @@ from autotune.settings import Settings
 from autotune.store.records import Owner
 from autotune.store.repository import Repository
 from autotune.store.secrets import allowed_environment, mask_text
-from autotune.study.budget import Budget
+from autotune.study.budget import Budget, LaterFinals
 from autotune.study.correction import Correction
 from autotune.study.jobs import Jobs
 from autotune.study.progress import ProgressTeller
@@ -48,6 +48,7 @@ MAX_CUT_OFF = 6
 """Most trials in a row that are ended from outside: the same cause will end the next trial."""
 MAX_FINAL_REPEATS = 4
 """Most finals that a search throws away because others disturbed the device or kept the cores busy."""
+NO_LATER_FINALS = LaterFinals()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,7 +168,12 @@ class TrialLoop:
             self._budget.keep_for_looks(history.best.number, history.best.settings)
 
     def measure(
-        self, settings: Settings, *, is_final: bool, window_limit_s: float = math.inf, later_s: float = 0.0
+        self,
+        settings: Settings,
+        *,
+        is_final: bool,
+        window_limit_s: float = math.inf,
+        later: LaterFinals = NO_LATER_FINALS,
     ) -> TrialResult:
         """Runs the script under the settings, and once more when the settings may not be the cause of a failure.
 
@@ -175,10 +181,10 @@ class TrialLoop:
             settings: Settings to measure.
             is_final: Whether to measure longer, and never to race.
             window_limit_s: Longest window, in seconds.
-            later_s: Time for the finals that must follow, in seconds; a disturbed final is repeated beside them alone.
+            later: The finals that must follow; a disturbed final is repeated only where the time suffices for them too.
         """
         job = self._jobs.trial(settings, incumbent=self._incumbent(), is_final=is_final, window_limit_s=window_limit_s)
-        first = self._undisturbed(job, is_final=is_final, later_s=later_s)
+        first = self._undisturbed(job, is_final=is_final, later=later)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
         if not is_again or self._stop.level or not self._budget.left_to_trials_s:
             return first
@@ -193,17 +199,17 @@ class TrialLoop:
             and self._search.history.best is None
         ):
             self._start_afresh()
-        second = self._undisturbed(job, is_final=is_final, later_s=later_s)
+        second = self._undisturbed(job, is_final=is_final, later=later)
         return replace(second, notes=(*second.notes, note))
 
-    def _undisturbed(self, job: TrialJob, *, is_final: bool, later_s: float) -> TrialResult:
+    def _undisturbed(self, job: TrialJob, *, is_final: bool, later: LaterFinals) -> TrialResult:
         """Runs the script on a quiet machine, and once more when others disturbed the run."""
 
         def run() -> TrialResult:
             return self._run(job, is_final=is_final)
 
         def may_repeat(first: TrialResult) -> bool:
-            return self._may_repeat(first, is_final=is_final, later_s=later_s)
+            return self._may_repeat(first, is_final=is_final, later=later)
 
         if is_final:
             return self._final_repeats.undisturbed(run, may_repeat)
@@ -249,10 +255,12 @@ class TrialLoop:
         self._renew()
         self._progress.look(run)
 
-    def _may_repeat(self, result: TrialResult, *, is_final: bool, later_s: float) -> bool:
+    def _may_repeat(self, result: TrialResult, *, is_final: bool, later: LaterFinals) -> bool:
         """Whether the time suffices for another run, beside the finals that must follow."""
         budget = self._budget
-        spare_s = budget.left_to_finals_s - later_s if is_final else budget.left_s - budget.reserve_s
+        spare_s = (
+            budget.left_to_finals_s - later.needed_s(result.wall_s) if is_final else budget.left_s - budget.reserve_s
+        )
         return spare_s > result.wall_s and not self._stop.level
 
     def _has_learned_its_end(self, result: TrialResult) -> bool:
@@ -282,7 +290,12 @@ class TrialLoop:
         is_whole = result.outcome is Outcome.OK and result.measurement is not None
         window_s = result.measurement.window_s if is_whole and result.measurement is not None else None
         self._budget.trial_took(
-            result.wall_s, window_s=window_s, number=number, settings=settings, is_fresh=is_fresh(result)
+            result.wall_s,
+            window_s=window_s,
+            number=number,
+            settings=settings,
+            is_fresh=is_fresh(result),
+            switch_s=result.durations_s.get(SWITCH),
         )
 
     def _trial(self, proposal: Proposal) -> Proposal:

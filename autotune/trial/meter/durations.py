@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from autotune.measure.block import Phase
+from autotune.model.result import SWITCH
 from autotune.trial.torch.patching import wrap
 
 PARTS: Mapping[Phase, str] = {phase: "warm_up" if phase is Phase.WARMUP else phase.value for phase in Phase}
@@ -30,7 +31,7 @@ class PartTimes:
     def after_switch(cls, asked_at: float) -> Self:
         """Times of a measurement in a process that has measured before; the first part is the switch."""
         times = cls(asked_at=asked_at, ready_at=asked_at, attached_at=asked_at)
-        times._began = {"switch": asked_at}
+        times._began = {SWITCH: asked_at}
         return times
 
     def install(self) -> None:

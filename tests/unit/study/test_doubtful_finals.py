@@ -42,9 +42,7 @@ class Machine:
     num_runs: int = 0
     records: list[Any] = field(default_factory=list)
 
-    def measure(
-        self, settings: Settings, *, is_final: bool, window_limit_s: float, later_s: float = 0.0
-    ) -> TrialResult:
+    def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float, **later: Any) -> TrialResult:
         is_loaded = self.is_loaded(self.num_runs)
         self.num_runs += 1
         rate = (BESIDE_LOAD if is_loaded else self.quiet)[settings] * (1 + 0.002 * (self.num_runs % 3))

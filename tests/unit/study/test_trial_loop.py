@@ -24,7 +24,7 @@ from autotune.search.study_search import Search
 from autotune.space.derive import derive_space
 from autotune.store.records import StudyRecord
 from autotune.store.repository import Repository
-from autotune.study.budget import Budget
+from autotune.study.budget import Budget, LaterFinals
 from autotune.study.finals import Finals
 from autotune.study.jobs import Jobs
 from autotune.study.publish import count_trials, make_result, status_of, write_tuned_config
@@ -530,9 +530,9 @@ def test_a_disturbed_final_is_repeated_while_the_finals_that_must_follow_keep_th
     result = replace(loop.measure(one.search.script_settings, is_final=True), wall_s=30.0)
     now = [0.0]
     one.budget = loop._budget = Budget(200.0, 0.0, lambda: now[0])
-    assert loop._may_repeat(result, is_final=True, later_s=120.0)
+    assert loop._may_repeat(result, is_final=True, later=LaterFinals(others_s=90.0, num_alike=1))
     now[0] = 70.0
-    assert not loop._may_repeat(result, is_final=True, later_s=120.0)
-    assert loop._may_repeat(result, is_final=True, later_s=90.0)
+    assert not loop._may_repeat(result, is_final=True, later=LaterFinals(others_s=90.0, num_alike=1))
+    assert loop._may_repeat(result, is_final=True, later=LaterFinals(others_s=60.0, num_alike=1))
     now[0] = 170.0  # the last run of the last round
-    assert loop._may_repeat(result, is_final=True, later_s=0.0)
+    assert loop._may_repeat(result, is_final=True, later=LaterFinals())
