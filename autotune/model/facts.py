@@ -234,6 +234,8 @@ class ScriptFacts:
     """Growth of the process's host memory since the preceding step, part of `validation_host_bytes`."""
     num_repeated_blocks: int = 0
     """Blocks of the model whose activations can be computed again in backward."""
+    num_block_shapes: int = 0
+    """Different shapes among these blocks, each with a graph of its own; 0 when unknown, as in older records."""
     own_optimizer_form: str = "default"
     """Form of the script's optimizers, as a value of settings.OptimizerForm; `default` where optimizers differ."""
     optimizer_forms: tuple[str, ...] = ()

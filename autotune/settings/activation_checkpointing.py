@@ -4,41 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from autotune.settings.repeated_blocks import repeated_blocks
 from autotune.settings.setting import Arguments, Features, Group, Memory, OwnLine, PeakFactor, Setting, switched
 
 if TYPE_CHECKING:
     from autotune.settings.cases import ScriptCase, SearchCase
     from autotune.settings.data_type import Settings
 
-LEAST_BLOCKS = 2
-LEAST_PARTS = 2
-"""Fewest submodules with parameters in a block: a single layer keeps no activations inside."""
 MARK = "_autotune_checkpointed"
-
-
-def repeated_blocks(model: Any) -> list[Any]:
-    """The outermost modules of a model with siblings of the same class and with layers inside."""
-    found: list[Any] = []
-
-    def look(module: Any) -> None:
-        children = list(module.children())
-        numbers = Counter(type(child) for child in children if _num_parts(child) >= LEAST_PARTS)
-        for child in children:
-            if numbers[type(child)] >= LEAST_BLOCKS:
-                found.append(child)
-            else:
-                look(child)
-
-    look(model)
-    return found
-
-
-def _num_parts(module: Any) -> int:
-    return sum(any(True for _ in part.parameters(recurse=False)) for part in module.modules())
 
 
 def apply(model: Any) -> None:

@@ -19,7 +19,7 @@ class CompileMode(StrEnum):
 
     DEFAULT = "default"
     REGIONAL = "regional"
-    """The repeated blocks of the model alone: a single build serves all blocks of a class."""
+    """The repeated blocks of the model alone: a single build serves all blocks of a shape."""
     REDUCE_OVERHEAD = "reduce-overhead"
     """CUDA graphs: the host launches a step by a single call."""
     MAX_AUTOTUNE = "max-autotune"
@@ -33,6 +33,9 @@ GRAPHS = (CompileMode.REDUCE_OVERHEAD, CompileMode.MAX_AUTOTUNE)
 TIMED = (CompileMode.MAX_AUTOTUNE, CompileMode.MAX_AUTOTUNE_NO_CUDAGRAPHS)
 LONGEST_TIMING_S = 600.0
 """The first matrix product takes 24 s and each further shape 4 s on an H200 beside 7 cores; models have dozens."""
+MOST_BLOCK_SHAPES = 4
+"""Most shapes of repeated blocks for a build of blocks alone. ResNet-50 has 8, and its blocks took over 98 s to build
+on an H100, where the whole model took 36 to 41 s."""
 LEAST_TORCH_OF_REGIONS = (2, 5)
 """Since this release the compiler enters modules by default; before, a compiled block met itself as an opaque call."""
 UNCOMPILED = ""
@@ -56,6 +59,8 @@ def build_of(settings: Settings | None) -> str:
 def _refused_value(case: ScriptCase, mode: Any) -> str:
     if mode is CompileMode.REGIONAL and case.facts.num_repeated_blocks == 0:
         return "the model has no block that repeats"
+    if mode is CompileMode.REGIONAL and case.facts.num_block_shapes > MOST_BLOCK_SHAPES:
+        return f"the repeated blocks have {case.facts.num_block_shapes} different shapes, and each is built apart"
     if mode is CompileMode.REGIONAL and is_before(case.facts.torch_version, LEAST_TORCH_OF_REGIONS):
         return f"with torch {case.facts.torch_version} each block is built apart, or calls itself without end"
     return _why_no_graphs(case.facts) if mode in GRAPHS else ""
@@ -124,7 +129,7 @@ SETTING = Setting(
     takes_effect="once, before the first step",
     left_alone=(
         "without `compile`; on a CPU, unless asked for; CUDA graphs where batches differ in size, or outputs are kept; "
-        "`regional` without a block that repeats"
+        "`regional` without a block that repeats, or with blocks of many shapes"
     ),
     domain=tuple(member.value for member in CompileMode),
     is_inert=lambda own: not own.compile,

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from autotune.settings import Settings, Value, activation_checkpointing
-from autotune.settings.activation_checkpointing import repeated_blocks
 from autotune.settings.compile_mode import CompileMode
+from autotune.settings.repeated_blocks import repeated_blocks
 from autotune.trial.step import memory_format
 from autotune.trial.torch import torch_names
 

@@ -17,9 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autotune.model.facts import ArgumentFacts, LoaderFacts, LossReduction, ScriptFacts
 from autotune.settings import BY_NAME, Group, Precision, Value
-from autotune.settings.activation_checkpointing import repeated_blocks
 from autotune.settings.ddp_group import ARGUMENTS
 from autotune.settings.optimizer_form import OptimizerForm, forms_of_all
+from autotune.settings.repeated_blocks import num_shapes, repeated_blocks
 from autotune.settings.sdpa_backend import SdpaBackend
 from autotune.trial.apply.environment_seams import adapt_to_large_blocks, settle_threads
 from autotune.trial.apply.observed import settings_in_force
@@ -238,6 +238,7 @@ class ScriptDetector:
             num_optimizers=self._steps.num_optimizers,
             optimizer=type(optimizer).__name__ if optimizer is not None else "",
             num_repeated_blocks=sum(len(repeated_blocks(root)) for root in self._roots.modules),
+            num_block_shapes=num_shapes(self._roots.modules),
             own_ddp=self._own_ddp(),
             own_optimizer_form=str(in_force.get("optimizer_form", OptimizerForm.DEFAULT)),
             optimizer_forms=forms_of_all(self._steps.stepping),

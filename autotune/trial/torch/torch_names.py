@@ -15,6 +15,8 @@ import torch
 from torch.utils import _python_dispatch
 from torch.utils.data import _utils, dataloader
 
+from autotune.settings.repeated_blocks import shape_of_block
+
 ITERATOR: Any = getattr(dataloader, "_BaseDataLoaderIter", None)
 """Base class of the loader's iterators; the `__next__` of an iterator is the boundary of a step. Without the name no
 loader is found, as in a script without a DataLoader."""
@@ -144,9 +146,10 @@ def compile_blocks(
 ) -> None:
     """Compiles the repeated blocks of a root in place, from the root's second call on.
 
-    Blocks of a class share a code object, and the compiler builds a single graph for the class. The first call stays
+    Blocks of a shape share a code object, and the compiler builds a single graph for the shape. With one code object
+    for blocks of several shapes, the compiler would build graphs of any size, which take minutes. The first call stays
     uncompiled, to read the number format of matrix products: read within a graph, the block read would differ from
-    the rest of the class.
+    the rest of the shape.
 
     Args:
         module: The root.
@@ -158,7 +161,7 @@ def compile_blocks(
     options: dict[str, Any] = {"dynamic": True} if is_dynamic else {}
     _compiled_roots[module] = str(compile_mode)
     _compiled_blocks[module] = tuple(blocks)
-    codes: dict[type, CodeType] = {}
+    codes: dict[Hashable, CodeType] = {}
 
     def compile_all(*_: Any) -> None:
         handle.remove()
@@ -166,7 +169,8 @@ def compile_blocks(
             return  # The root runs uncompiled again.
         for block in blocks:
             number = len(_compiled_calls.get(block, ()))
-            code = codes.setdefault(type(block), code_to_compile(f"call_{type(block).__name__}_{number}"))
+            name = f"call_{type(block).__name__}_{number}_{len(codes)}"
+            code = codes.setdefault(shape_of_block(block), code_to_compile(name))
             _set_compiled(block, code, kind, options)
 
     handle = module.register_forward_hook(compile_all)

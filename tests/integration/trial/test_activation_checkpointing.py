@@ -24,7 +24,7 @@ SCRIPT = """
 def test_blocks_are_recomputed_in_a_trial_and_train_alike(ground: Ground) -> None:
     script = ground.script(SCRIPT)
     facts = ground.probe(script)
-    assert facts.num_repeated_blocks == 2
+    assert (facts.num_repeated_blocks, facts.num_block_shapes) == (2, 1)
     assert space_of(facts, effective_batch="free").allowed["activation_checkpointing"] == (False, True)
     plain, changed = ground.trial(script, facts), ground.trial(script, facts, activation_checkpointing=True)
     assert plain.outcome == changed.outcome == "ok", changed.verdict

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.settings.activation_checkpointing import apply, observe, repeated_blocks, undo
+from autotune.settings.activation_checkpointing import apply, observe, undo
+from autotune.settings.repeated_blocks import repeated_blocks
 from autotune.space.derive import derive_space
 from tests.unit.facts import gpu_machine, script_facts, search_spec
 

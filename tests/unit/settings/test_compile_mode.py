@@ -105,17 +105,34 @@ class Block(torch.nn.Module):
         return result
 
 
+class Stage(torch.nn.Module):
+    """A block of convolutions; with more channels than before it halves the length, as in a ResNet."""
+
+    def __init__(self, before: int, channels: int) -> None:
+        super().__init__()
+        stride = 1 if before == channels else 2
+        self.first = torch.nn.Conv1d(before, channels, 3, padding=1, stride=stride)
+        self.second = torch.nn.Conv1d(channels, channels, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.second(torch.relu(self.first(x)))
+        return result
+
+
 class Graphs:
     """Stands in for the compiler's backend, and counts graphs by their sizes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sizes: list[int] = []
+        self.num_of_any_size = 0
+        """Graphs built for inputs of any size."""
         compiler = torch.compile
         torch.compiler.reset()
         monkeypatch.setattr(torch, "compile", lambda function, **options: compiler(function, backend=self._build))
 
     def _build(self, graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
         self.sizes.append(len(inputs))
+        self.num_of_any_size += any(isinstance(value, (int, torch.SymInt)) for value in inputs)
         return graph.forward
 
 
@@ -159,6 +176,23 @@ def test_blocks_of_one_class_share_one_graph(monkeypatch: pytest.MonkeyPatch, ma
 
 @needs_regions
 @of_the_compiler
+def test_blocks_of_several_shapes_have_a_graph_for_each_shape_and_none_for_any_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ResNet-50's blocks were built for any size, for more than 98 s on an H100."""
+    graphs = Graphs(monkeypatch)
+    channels = ((4, 4), (4, 4), (4, 8), (8, 8), (8, 8))
+    model = torch.nn.Sequential(*(Stage(*each) for each in channels))
+    x = torch.randn(3, 4, 16, requires_grad=True)
+    expected = model(x)
+    SEAM.action(REGIONAL)(model)
+    for _ in range(3):
+        assert torch.allclose(model(x), expected, atol=1e-6)
+    assert (len(graphs.sizes), graphs.num_of_any_size) == (3, 0)
+
+
+@needs_regions
+@of_the_compiler
 def test_compiled_blocks_train_are_left_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = Graphs(monkeypatch)
     model, x = blocks(3), torch.randn(3, 4)
@@ -196,6 +230,15 @@ def test_the_regional_mode_is_refused_with_a_torch_that_builds_each_block_apart(
     space = derive_space(facts, gpu_machine(), search_spec())
     assert "regional" not in space.allowed["compile_mode"]
     assert "torch 2.4.1" in dict(space.refused)["compile_mode=regional"]
+
+
+@pytest.mark.parametrize(("num_shapes", "is_refused"), [(0, False), (1, False), (4, False), (5, True), (8, True)])
+def test_the_regional_mode_is_refused_for_blocks_of_many_shapes(num_shapes: int, is_refused: bool) -> None:
+    facts = script_facts(device="cuda", num_repeated_blocks=16, num_block_shapes=num_shapes)
+    space = derive_space(facts, gpu_machine(), search_spec())
+    assert ("regional" not in space.allowed["compile_mode"]) is is_refused
+    said = dict(space.refused).get("compile_mode=regional", "")
+    assert (f"{num_shapes} different shapes" in said) is is_refused
 
 
 def test_the_regional_mode_is_refused_without_blocks_that_repeat() -> None:

@@ -320,15 +320,17 @@ def test_finals_find_the_builds_of_trials_in_the_cache_that_a_study_shares():
     assert shared.round_s((1,)) - shared.round_s((0,)) == pytest.approx(8.0)
 
 
-def test_a_build_in_a_process_of_others_tells_what_finals_take():
-    """ResNet-50 took 36 s and, from the cache, 28 s to switch to CUDA graphs; a final took 37 s more than others."""
+def test_a_switch_to_a_compiled_model_in_a_process_of_others_tells_what_finals_take():
+    """ResNet-50 took 36 and 41 s to switch; its finals took 41 and 47 s more than others, in spite of the cache."""
     budget = Budget(900.0, 0.0, Clock(), keeps_builds=True)
     budget.trial_took(18.0, window_s=3.0, number=0)
-    budget.trial_took(40.0, window_s=3.0, number=1, settings=COMPILED, is_fresh=False, switch_s=36.0)
-    assert budget.round_s((1,)) - budget.round_s((0,)) == pytest.approx(REBUILD_SHARE * 36.0)
-    budget.trial_took(32.0, window_s=3.0, number=2, settings=COMPILED, is_fresh=False, switch_s=28.0)
-    assert budget.round_s((1,)) - budget.round_s((0,)) == pytest.approx(28.0)
-    assert budget.round_s((2,)) == budget.round_s((1,))
+    for number, switch_s in ((1, 36.0), (2, 41.0), (3, 28.0)):
+        took_s = switch_s + 4.0
+        budget.trial_took(took_s, window_s=3.0, number=number, settings=COMPILED, is_fresh=False, switch_s=switch_s)
+    for number in (1, 2, 3):
+        assert budget.round_s((number,)) - budget.round_s((0,)) == pytest.approx(41.0)
+    budget.keep_for((0, 2))
+    assert budget.reserve_s >= LEAST_ROUNDS * (budget.round_s((0,)) + budget.round_s((2,)))
 
 
 def test_a_slow_build_of_one_mode_raises_the_price_of_the_others():

@@ -1,0 +1,45 @@
+"""Finds the blocks of a model that repeat, such as the layers of a Transformer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+LEAST_BLOCKS = 2
+LEAST_PARTS = 2
+"""Fewest submodules with parameters in a block: a single layer keeps no activations inside."""
+
+
+def repeated_blocks(model: Any) -> list[Any]:
+    """The outermost modules of a model with siblings of the same class and with layers inside."""
+    found: list[Any] = []
+
+    def look(module: Any) -> None:
+        children = list(module.children())
+        numbers = Counter(type(child) for child in children if _num_parts(child) >= LEAST_PARTS)
+        for child in children:
+            if numbers[type(child)] >= LEAST_BLOCKS:
+                found.append(child)
+            else:
+                look(child)
+
+    look(model)
+    return found
+
+
+def shape_of_block(block: Any) -> Hashable:
+    """The class of a block, and the names and shapes of its parameters.
+
+    Blocks of one shape can share a graph. ResNet-50 has 16 blocks of 8 shapes.
+    """
+    return type(block), tuple((name, tuple(weight.shape)) for name, weight in block.named_parameters())
+
+
+def num_shapes(models: Sequence[Any]) -> int:
+    """Number of different shapes among the repeated blocks of some models."""
+    return len({shape_of_block(block) for model in models for block in repeated_blocks(model)})
+
+
+def _num_parts(module: Any) -> int:
+    return sum(any(True for _ in part.parameters(recurse=False)) for part in module.modules())
