@@ -95,12 +95,11 @@ def plan(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate 
         state.try_others(ENGINE, "engine")
         _feed_keras(state)
         if space.device_is_cpu:
+            _own_knobs(state)
             _on_cpu(state)
+            _around_the_best(state)
         else:
             _on_accelerator(state)
-        _own_knobs(state)
-        if space.device_is_cpu:
-            _around_the_best(state)
     except NeedsTrial as need:
         return need.candidate
     return PlanFinished(best=state.best, visited=state.visited.trials)
@@ -109,6 +108,7 @@ def plan(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate 
 def _on_accelerator(state: PlanState) -> None:
     """Tries the usual gains and grows the micro-batch; `after_plan` forecasts the rest from these trials."""
     _usual_gains(state)
+    _own_knobs(state)
     if _launches_bind(state):
         # Autocast adds launches, and tf32 none. More workers come later: a fed device gains little from more workers.
         state.consider({"precision": Precision.TF32.value}, "precision")
@@ -299,7 +299,7 @@ def _details_of_workers(state: PlanState) -> None:
 
 
 def _own_knobs(state: PlanState) -> None:
-    """Tries every value of the user's own knobs, since nothing is known about knobs."""
+    """Tries every value of the user's own knobs: nothing is known about knobs, and the user has asked for them."""
     for name in state.space.searched:
         if name.startswith(KNOB_PREFIX):
             state.try_others(name, "knobs")

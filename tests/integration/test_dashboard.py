@@ -71,7 +71,7 @@ def test_the_dashboard_lists_the_study_and_knows_what_its_values_are(searched):
     assert detail["objective_names"] == ["samples_per_second"]
     attrs = {attr["key"]: attr["value"] for attr in detail["user_attrs"]}
     assert attrs["made_by"] == "autotune" and attrs["memory_cap_bytes"] == str(4 << 30)
-    assert json.loads(attrs["natural"])["num_workers"] == 0
+    assert attrs["natural"].startswith('{"num_workers": 0, "prefetch_factor": 2, ')
 
 
 def test_the_dashboard_shows_rates_settings_and_reasons_of_every_trial(searched):
@@ -83,7 +83,8 @@ def test_the_dashboard_shows_rates_settings_and_reasons_of_every_trial(searched)
         attrs = {attr["key"]: attr["value"] for attr in trial["user_attrs"]}
         rate = record.result.measurement.samples_per_second if record.result.measurement is not None else 0.0
         assert trial["state"] == "Complete" and trial["values"] == [pytest.approx(rate)]
-        assert json.loads(attrs["settings"]) == record.settings.to_dict()
+        # The dashboard cuts long values; what was searched is whole among the parameters.
+        assert json.dumps(record.settings.to_dict()).startswith(attrs["settings"]) and len(attrs["settings"]) > 800
         assert attrs["stage"] == record.stage and attrs.get("reason", "") == record.result.reason
         params = {param["name"]: param["param_external_value"] for param in trial["params"]}
         assert params["num_workers"] == str(record.settings.num_workers)

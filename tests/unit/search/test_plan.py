@@ -92,6 +92,32 @@ def test_after_the_baseline_what_usually_helps_is_tried_at_once_with_the_workers
     assert following.num_workers == 2
 
 
+def with_knob(space: SearchSpace) -> SearchSpace:
+    """The space of a script with a storage format as an argument that the user declared."""
+    name, values = "knobs.storage", ("folder", "lmdb")
+    own = replace(space.script_settings, knobs=(("storage", "folder"),))
+    return replace(
+        space,
+        script_settings=own,
+        domains={**space.domains, name: values},
+        allowed={**space.allowed, name: values},
+    )
+
+
+def test_on_a_cpu_the_users_own_choice_is_tried_before_anything_else():
+    space = with_knob(processor(keep_freed_memory=(False, True), precision=("fp32", "bf16")))
+    assert settings_of(space, trial(0, own(space), 50.0, wait=0.9)).knobs == (("storage", "lmdb"),)
+
+
+def test_on_an_accelerator_the_users_own_choice_follows_the_usual_gains():
+    space = with_knob(accelerator(precision=("fp32", "bf16"), compile=(False, True)))
+    first = trial(0, own(space), 50.0)
+    usual = trial(1, settings_of(space, first), 80.0)
+    assert usual.settings.precision is Precision.BF16 and usual.settings.knobs == (("storage", "folder"),)
+    third = settings_of(space, first, usual)
+    assert (third.knobs, third.precision) == ((("storage", "lmdb"),), Precision.BF16)
+
+
 @pytest.mark.parametrize(
     ("methods", "method"), [(("default", "fork"), "fork"), (("default", "fork", "spawn", "forkserver"), "forkserver")]
 )
