@@ -4,8 +4,9 @@
     python -m tests.benchmarks.parity --studies mlp gpt2 --device cuda --compile
 
 Every setting that the study's space allows is changed alone, to each of its other values; settings that work beside
-another setting come with it. A row has the largest and the mean relative difference over the steps. Runs share the
-machine, since nothing is timed. A second call with the same --out goes on where the first has ended.
+another setting come with it. One more run without a change tells how much runs differ by themselves. A row has the
+largest and the mean relative difference over the steps. Runs share the machine, since nothing is timed. A second call
+with the same --out goes on where the first has ended.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ BUILT = ("compile", "compile_mode", "activation_memory_budget")
 """Settings of compiled models, compared at all values."""
 OWN = "own"
 """The run without a change."""
+AGAIN = "own, again"
+"""A second run without a change: how much two runs of the study differ by themselves."""
 SMALL: dict[str, tuple[str, ...]] = {
     "char_gpt": ("--layers", "2", "--width", "32", "--block-size", "32"),
     "jpeg_cnn": ("--width", "8", "--batch-size", "16"),
@@ -100,6 +103,7 @@ class Study:
     def changes(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Each other value of each setting, with the settings that give it effect; the own settings first."""
         yield OWN, {}
+        yield AGAIN, {}
         size = self.own.batch_size
         if size is not None and size % 2 == 0:
             yield "batch_size x grad_accum_steps", {"batch_size": size // 2, "grad_accum_steps": 2}

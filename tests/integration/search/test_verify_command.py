@@ -38,6 +38,6 @@ def test_the_script_and_the_tuned_settings_train_in_turns_and_nothing_of_the_use
     assert strays(searched) == []
 
     _, best, _ = finished(autotune(searched, "best", "train"))
-    assert re.search(r"verified.*x \[.*\] by 2 pairs of runs of 3 s", " ".join(best.split())), best
+    assert re.search(r"verified.*x \[.*\] by 2 pairs of runs of 3.0 s", " ".join(best.split())), best
     _, document, _ = finished(autotune(searched, "studies", "show", "train", "--json"))
     assert json.loads(document)["result"]["verifications"][0]["real"] == found["real"]
