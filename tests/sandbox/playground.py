@@ -221,7 +221,8 @@ def main() -> None:
     mode, folder, *names = sys.argv[1:]
     playground = Playground(Path(folder), mode)
     try:
-        for situation in SITUATIONS:
+        # Without protection a later situation may remove the folder of the group.
+        for situation in sorted(SITUATIONS, key=lambda each: each not in GROUPS):
             is_possible = mode in situation.modes and not (situation.needs_root and os.geteuid() != 0)
             has_group = situation not in GROUPS or (playground.root / "group").is_dir()
             if is_possible and has_group and (not names or situation.name in names):
