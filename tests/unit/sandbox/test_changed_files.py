@@ -118,9 +118,12 @@ def test_folders_elsewhere_are_named_by_their_whole_path(
 ) -> None:
     other = tmp_path_factory.mktemp("other")
     (other / "kept").touch()
-    scan = Scan(folder, (other, folder / "sub", folder.parent))
+    home = folder / "home"
+    (home / "sub").mkdir(parents=True)
+    (home / "sub" / "c").touch()
+    scan = Scan(home, (other, home / "sub", folder))
     (other / "kept").unlink()
-    (folder / "sub" / "c").chmod(0)
+    (home / "sub" / "c").chmod(0)
     assert scan.changes() == ("sub/c", str(other / "kept"))
 
 
