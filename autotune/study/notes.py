@@ -69,6 +69,7 @@ def notes_of(
         *_on_files(escaped),
         *_on_trackers(imports),
         *_on_trials(status, history, trials, has_choice=has_choice),
+        *_on_single_round(status, history.baseline, records),
         *(finals.told if finals is not None else ()),
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records),
@@ -129,6 +130,26 @@ def _on_ratio(comparison: Comparison | None) -> Iterator[str]:
         yield (
             f"The {comparison.num_rounds} rounds of the finals differ, so the interval is wide. On a quiet machine, or "
             "with more --time, it is narrower."
+        )
+
+
+def _on_single_round(status: Status, baseline: FinishedTrial | None, records: Sequence[FinalRecord]) -> Iterator[str]:
+    """What the only round of finals says, when the time allowed one round: a hint, without an interval."""
+    if status is not Status.TOO_SHORT or baseline is None:
+        return
+    rates = {
+        record.number: record.result.measurement.samples_per_second
+        for record in records
+        if record.round == 0 and record.result.measurement is not None
+    }
+    own = rates.pop(baseline.number, None)
+    if not own or not rates:
+        return
+    number, rate = max(rates.items(), key=lambda one: one[1])
+    if rate > own:
+        yield (
+            f"In the only round of the finals trial {number} was {rate / own:.2f}x as fast as yours. One round says "
+            "nothing of the noise, so yours are kept; more --time allows more rounds."
         )
 
 

@@ -11,10 +11,11 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
 from autotune.model.search_result import Status
 from autotune.model.trial_records import FinalRecord
-from autotune.search.history import FinishedTrial
+from autotune.search.history import FinishedTrial, History
 from autotune.settings import Precision, Settings
 from autotune.study.budget import FINAL_WINDOW_S, NUM_ROUNDS, Budget, LaterFinals
 from autotune.study.finals import Finals, FinalsResult, _tie_key, published_rate
+from autotune.study.notes import notes_of
 from autotune.study.publish import status_of
 from autotune.study.stop import StopRequest
 from autotune.study.trial_loop import NO_LATER_FINALS
@@ -228,6 +229,15 @@ def test_a_search_without_time_for_two_rounds_was_too_short() -> None:
     result = Bench(total_s=50.0, trial_s=22.0, around_s=20.0).run(1)
     assert (result.winner.number, result.comparison) == (0, None)
     assert status_of(finals=result, baseline=trial(0), trials=(), is_stopped=False) is Status.TOO_SHORT
+
+
+def test_a_single_round_of_finals_is_told_without_an_interval() -> None:
+    """ResNet-50 was 3.01x as fast in a single round, and the search kept that to itself."""
+    result = Bench(total_s=50.0, trial_s=22.0, around_s=20.0).run(1)
+    history = History((trial(0), trial(1)), trial(0).settings)
+    notes = notes_of(Status.TOO_SHORT, history, result.winner, (), result)
+    assert any(note.startswith("In the only round of the finals trial 1 was 1.50x as fast") for note in notes)
+    assert not any("only round" in note for note in notes_of(Status.NO_GAIN, history, result.winner, (), result))
 
 
 def test_a_rival_whose_rounds_fit_takes_the_place_of_a_faster_one_whose_rounds_do_not() -> None:
