@@ -29,11 +29,14 @@ def repeated_blocks(model: Any) -> list[Any]:
 
 
 def shape_of_block(block: Any) -> Hashable:
-    """The class of a block, and the names and shapes of its parameters.
+    """The class of a block, and the names and shapes of its parameters; a parameter without data yet has no shape.
 
     Blocks of one shape can share a graph. ResNet-50 has 16 blocks of 8 shapes.
     """
-    return type(block), tuple((name, tuple(weight.shape)) for name, weight in block.named_parameters())
+    from torch.nn.parameter import is_lazy
+
+    weights = block.named_parameters()
+    return type(block), tuple((name, None if is_lazy(weight) else tuple(weight.shape)) for name, weight in weights)
 
 
 def num_shapes(models: Sequence[Any]) -> int:

@@ -10,6 +10,7 @@ import torch
 
 from autotune.settings import Settings, graph_kind
 from autotune.settings.compile_mode import GRAPHS, LEAST_TORCH_OF_REGIONS, SETTING, CompileMode
+from autotune.settings.repeated_blocks import num_shapes
 from autotune.space.derive import derive_space
 from autotune.space.refusals import why_not_unedited
 from autotune.trial.apply.model_seams import MODEL_SEAMS
@@ -232,13 +233,19 @@ def test_the_regional_mode_is_refused_with_a_torch_that_builds_each_block_apart(
     assert "torch 2.4.1" in dict(space.refused)["compile_mode=regional"]
 
 
-@pytest.mark.parametrize(("num_shapes", "is_refused"), [(0, False), (1, False), (4, False), (5, True), (8, True)])
-def test_the_regional_mode_is_refused_for_blocks_of_many_shapes(num_shapes: int, is_refused: bool) -> None:
-    facts = script_facts(device="cuda", num_repeated_blocks=16, num_block_shapes=num_shapes)
+def test_blocks_of_layers_that_are_never_called_have_a_shape_too() -> None:
+    lazy = [torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.LazyLinear(4)) for _ in range(2)]
+    model = torch.nn.Sequential(*lazy, torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)))
+    assert num_shapes([model]) == 2
+
+
+@pytest.mark.parametrize(("number", "is_refused"), [(0, False), (1, False), (4, False), (5, True), (8, True)])
+def test_the_regional_mode_is_refused_for_blocks_of_many_shapes(number: int, is_refused: bool) -> None:
+    facts = script_facts(device="cuda", num_repeated_blocks=16, num_block_shapes=number)
     space = derive_space(facts, gpu_machine(), search_spec())
     assert ("regional" not in space.allowed["compile_mode"]) is is_refused
     said = dict(space.refused).get("compile_mode=regional", "")
-    assert (f"{num_shapes} different shapes" in said) is is_refused
+    assert (f"{number} different shapes" in said) is is_refused
 
 
 def test_the_regional_mode_is_refused_without_blocks_that_repeat() -> None:
