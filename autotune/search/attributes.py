@@ -21,8 +21,11 @@ def settings_of(trial: Trial | FrozenTrial) -> Settings:
 
 
 def candidate_attrs(candidate: Candidate) -> dict[str, Any]:
-    """User attributes of a trial at its start."""
-    attrs: dict[str, Any] = {"settings": candidate.settings.to_dict(), "stage": candidate.stage}
+    """User attributes of a trial at its start.
+
+    Settings at their defaults are left out: Optuna's dashboard cuts a value after 1,024 characters.
+    """
+    attrs: dict[str, Any] = {"settings": candidate.settings.to_short_dict(), "stage": candidate.stage}
     if candidate.expected_gain_ratio is not None:
         attrs["expected_gain_ratio"] = candidate.expected_gain_ratio
     return attrs

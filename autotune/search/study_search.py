@@ -110,7 +110,7 @@ class Search:
         self._whole_space = self._space = space
         """The whole space, and the space without guilty settings."""
         self._script_settings = space.script_settings.canonical(device_is_cpu=space.device_is_cpu)
-        about = {"memory_cap_bytes": self._limits.cap_bytes, SETTINGS_ATTR: self._script_settings.to_dict()}
+        about = {"memory_cap_bytes": self._limits.cap_bytes, SETTINGS_ATTR: self._script_settings.to_short_dict()}
         self._trials = StudyTrials(self._storage, self._study_name, space, {"made_by": "autotune", **about})
         self._combinations: tuple[FailingCombination, ...] = ()
         self._after_plan = AfterPlan(self._trials, TpeSampler(space, self._seed), space, self._limits)

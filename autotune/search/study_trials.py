@@ -36,7 +36,8 @@ UNNAMED_CONSTRAINTS = "constraints"
 would show trials over the cap as feasible. Optuna reads both kinds, the unnamed by position."""
 
 SETTINGS_ATTR = "natural"
-"""User attribute of a study: the script's own settings, as plain values."""
+"""User attribute of a study: the script's own settings, as plain values; older studies have all of them, newer ones
+those that differ from the defaults."""
 
 METRIC = "samples_per_second"
 """Name of the values in Optuna's plots and dashboard."""
@@ -89,7 +90,8 @@ class StudyTrials:
         script_settings = self._study.user_attrs.get(SETTINGS_ATTR)
         if (
             SETTINGS_ATTR in about
-            and script_settings not in (None, about[SETTINGS_ATTR])
+            and script_settings is not None
+            and Settings.from_dict(script_settings) != Settings.from_dict(about[SETTINGS_ATTR])
             and not self.has_other_trials()
         ):
             self._storage.delete_study(self._storage.get_study_id_from_name(study_name))
@@ -270,12 +272,12 @@ class StudyTrials:
 
         A queued trial has a place in the budget: the trial was interrupted, and some tuner runs the settings again.
         """
-        plain, num_earlier = settings.to_dict(), 0
+        num_earlier = 0
         for other in self._trials():
             is_open = _is_running(other) or other.state is TrialState.WAITING
             if other.number < number and (is_open or other.state is TrialState.COMPLETE):
                 num_earlier += 1
-                if other.user_attrs.get("settings") == plain:
+                if "settings" in other.user_attrs and settings_of(other) == settings:
                     return f"Trial {other.number} has the same settings."
         return None if num_earlier < max_trials else budget_spent(max_trials)
 

@@ -214,6 +214,11 @@ class Settings:
         values["knobs"] = dict(self.knobs)
         return values
 
+    def to_short_dict(self) -> dict[str, Any]:
+        """Plain values of the fields that differ from their defaults; `from_dict` gives the settings back."""
+        defaults = type(self)().to_dict()
+        return {name: value for name, value in self.to_dict().items() if value != defaults[name]}
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Settings from plain values; a missing field takes its default.

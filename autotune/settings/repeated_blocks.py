@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 LEAST_BLOCKS = 2
@@ -39,9 +39,9 @@ def shape_of_block(block: Any) -> Hashable:
     return type(block), tuple((name, None if is_lazy(weight) else tuple(weight.shape)) for name, weight in weights)
 
 
-def num_shapes(models: Sequence[Any]) -> int:
-    """Number of different shapes among the repeated blocks of some models."""
-    return len({shape_of_block(block) for model in models for block in repeated_blocks(model)})
+def num_shapes(blocks: Iterable[Any]) -> int:
+    """Number of different shapes among some blocks."""
+    return len({shape_of_block(block) for block in blocks})
 
 
 def _num_parts(module: Any) -> int:

@@ -286,8 +286,8 @@ class Budget:
         again.
 
         Args:
-            settings: Settings of the next trial. The finals run these settings if they turn out fastest, so time for
-                the compilations is kept too.
+            settings: Settings of the next trial. If the next trial turns out fastest, the finals compile its model
+                again, so the time for that is kept too.
         """
         if len(self._window_s) <= 1 and build_of(settings) in (UNCOMPILED, *self._trial_s):
             return self._tolerated_s
@@ -392,7 +392,7 @@ class Budget:
     def _around_s_of(self, number: int) -> float:
         """Expected time of a fresh process of a trial's settings beside the window, in seconds.
 
-        A trial in a process of other trials tells nothing of a start of its own, which may have to compile the model.
+        A process shared with other trials does not tell how long a separate process takes, which may compile the model.
         """
         known_s = self._around_of.get(number)
         return self._start_s(self._builds.get(number, UNCOMPILED)) if known_s is None else known_s

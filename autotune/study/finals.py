@@ -52,7 +52,7 @@ DROP_CONFIDENCE = 0.95
 """Two-sided confidence from which a contender slower than the leader runs no more. An error costs a contender, and
 never makes a false gain."""
 LIKELY_CONFIDENCE = 0.9
-"""Two-sided confidence from which a contender that is no proven gain is told as a likely one."""
+"""Two-sided confidence from which the user is told that a contender without a proven gain is likely faster."""
 LEAST_LIKELY_GAIN = 1.03
 """Smallest ratio to the script's own settings told as a likely gain."""
 WORTH_A_ROUND = 0.01
@@ -250,7 +250,7 @@ class Finals:
         # All runs of a round must be from the same hours: a half round of an earlier session is run anew. Numbers with
         # an old run come first, so that the round stays a half round until all old runs are replaced.
         order = sorted(round_order(sorted(contenders), round_index, self._seed), key=lambda number: number not in done)
-        num_later, num_needed = (max(0, num - round_index - 1) for num in (num_rounds, LEAST_ROUNDS))
+        num_later, num_needed = max(0, num_rounds - round_index - 1), max(0, LEAST_ROUNDS - round_index - 1)
         for position, number in enumerate(order):
             if self._stop.level:
                 return
@@ -433,7 +433,7 @@ class Finals:
         return sentences
 
     def _unproven(self, finals: Sequence[Final], against: int) -> str:
-        """A sentence on the contender that is likely a gain, where no gain is proven; empty without one."""
+        """A sentence on the contender that is likely faster without a proven gain; empty without such a contender."""
         likely = {}
         for number in {final.candidate for final in finals} - {against}:
             found = self._compare(finals, number, against)

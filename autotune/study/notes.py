@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from autotune.measure.paired import Comparison
 from autotune.model.maps import all_maps, mapped_settings
+from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.model.search_result import Status
 from autotune.model.trial_records import FinalRecord, TrialRecord
@@ -140,7 +141,7 @@ def _on_single_round(status: Status, baseline: FinishedTrial | None, records: Se
     rates = {
         record.number: record.result.measurement.samples_per_second
         for record in records
-        if record.round == 0 and record.result.measurement is not None
+        if record.round == 0 and record.result.outcome is Outcome.OK and record.result.measurement is not None
     }
     own = rates.pop(baseline.number, None)
     if not own or not rates:

@@ -181,7 +181,7 @@ class TrialLoop:
             settings: Settings to measure.
             is_final: Whether to measure longer, and never to race.
             window_limit_s: Longest window, in seconds.
-            later: The finals that must follow; a disturbed final is repeated only where the time suffices for them too.
+            later: The finals that must follow. A disturbed final is repeated only if these finals still fit the time.
         """
         job = self._jobs.trial(settings, incumbent=self._incumbent(), is_final=is_final, window_limit_s=window_limit_s)
         first = self._undisturbed(job, is_final=is_final, later=later)
@@ -380,7 +380,7 @@ class TrialLoop:
         return best.samples_per_second if best is not None else None
 
     def _incumbent(self) -> float | None:
-        """The rate to race against: beside other load, the best rate above suspicion, so that rivals are measured."""
+        """The best rate that other load cannot explain, for a trial to race against; None without such a rate."""
         history = self._search.history
         above_suspicion = (trial for trial in history.feasible if not is_suspect(trial, history.baseline))
         best = next(above_suspicion, None)

@@ -227,6 +227,7 @@ class ScriptDetector:
         device = self._device(parameters)
         in_force = settings_in_force(device, self._roots.modules, self._operands.precision, self._steps.stepping)
         kept, pages = in_force.get("keep_freed_memory"), self._pages
+        blocks = [block for root in self._roots.modules for block in repeated_blocks(root)]
         return ScriptFacts(
             device=device,
             world_size=world_size,
@@ -237,8 +238,8 @@ class ScriptDetector:
             accumulation_variable=accumulation_variable(accumulation) if accumulation == num_backwards else "",
             num_optimizers=self._steps.num_optimizers,
             optimizer=type(optimizer).__name__ if optimizer is not None else "",
-            num_repeated_blocks=sum(len(repeated_blocks(root)) for root in self._roots.modules),
-            num_block_shapes=num_shapes(self._roots.modules),
+            num_repeated_blocks=len(blocks),
+            num_block_shapes=num_shapes(blocks),
             own_ddp=self._own_ddp(),
             own_optimizer_form=str(in_force.get("optimizer_form", OptimizerForm.DEFAULT)),
             optimizer_forms=forms_of_all(self._steps.stepping),

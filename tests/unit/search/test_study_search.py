@@ -164,6 +164,21 @@ def test_finalists_are_the_best_few_without_the_baseline():
     assert search.baseline.settings not in [trial.settings for trial in finalists]
 
 
+def test_a_study_that_stored_all_settings_goes_on(monkeypatch: pytest.MonkeyPatch):
+    """Older versions stored the settings at their defaults too."""
+    storage = optuna.storages.InMemoryStorage()
+    with monkeypatch.context() as older:
+        older.setattr(Settings, "to_short_dict", Settings.to_dict)
+        run(open_search(storage), 1)
+    study_id = storage.get_study_id_from_name("study")
+    assert "precision" in storage.get_study_user_attrs(study_id)["natural"]
+    search = open_search(storage)
+    assert storage.get_study_id_from_name("study") == study_id, "the study was begun anew"
+    proposal = search.ask({"owner": "me"})
+    assert isinstance(proposal, Proposal) and search.baseline is not None
+    assert proposal.settings != search.baseline.settings
+
+
 def test_a_proposal_is_a_running_trial_with_its_settings_in_the_study():
     storage = optuna.storages.InMemoryStorage()
     proposal = open_search(storage).ask({"owner": "me"})

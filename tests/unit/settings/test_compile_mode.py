@@ -10,7 +10,7 @@ import torch
 
 from autotune.settings import Settings, graph_kind
 from autotune.settings.compile_mode import GRAPHS, LEAST_TORCH_OF_REGIONS, SETTING, CompileMode
-from autotune.settings.repeated_blocks import num_shapes
+from autotune.settings.repeated_blocks import num_shapes, repeated_blocks
 from autotune.space.derive import derive_space
 from autotune.space.refusals import why_not_unedited
 from autotune.trial.apply.model_seams import MODEL_SEAMS
@@ -236,7 +236,7 @@ def test_the_regional_mode_is_refused_with_a_torch_that_builds_each_block_apart(
 def test_blocks_of_layers_that_are_never_called_have_a_shape_too() -> None:
     lazy = [torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.LazyLinear(4)) for _ in range(2)]
     model = torch.nn.Sequential(*lazy, torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)))
-    assert num_shapes([model]) == 2
+    assert num_shapes(repeated_blocks(model)) == 2
 
 
 @pytest.mark.parametrize(("number", "is_refused"), [(0, False), (1, False), (4, False), (5, True), (8, True)])

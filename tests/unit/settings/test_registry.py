@@ -45,7 +45,10 @@ def test_a_setting_has_the_default_of_its_field_and_values_around_it(setting: Se
     assert getattr(Settings(), setting.name) == setting.default
     assert setting.default in setting.domain or setting.group is Group.BATCH
     for value in setting.domain:
-        assert Settings.from_dict({setting.name: value}).to_dict()[setting.name] == value
+        own = Settings.from_dict({setting.name: value})
+        assert own.to_dict()[setting.name] == value
+        assert Settings.from_dict(own.to_short_dict()) == own
+        assert own.to_short_dict().keys() <= {setting.name}
 
 
 @each

@@ -240,6 +240,18 @@ def test_a_single_round_of_finals_is_told_without_an_interval() -> None:
     assert not any("only round" in note for note in notes_of(Status.NO_GAIN, history, result.winner, (), result))
 
 
+def test_a_single_round_tells_nothing_of_a_contender_that_passed_the_cap() -> None:
+    bench = Bench(total_s=50.0, trial_s=22.0, around_s=20.0)
+    result = bench.run(1)
+    over = [
+        replace(record, result=replace(record.result, outcome=Outcome.OUT_OF_MEMORY)) if record.number == 1 else record
+        for record in result.records
+    ]
+    history = History((trial(0), trial(1)), trial(0).settings)
+    notes = notes_of(Status.TOO_SHORT, history, result.winner, (), replace(result, records=tuple(over)))
+    assert not any("only round" in note for note in notes)
+
+
 def test_a_rival_whose_rounds_fit_takes_the_place_of_a_faster_one_whose_rounds_do_not() -> None:
     bench = Bench(total_s=75.0, around_s=8.0)
     bench.budget.trial_took(60.0, window_s=2.0, number=1)
