@@ -222,9 +222,18 @@ def test_two_isolated_nodes_share_one_study_through_every_fault(cluster, databas
                 assert {number: now.get(number) for number in before} == before, "a finished trial is lost"
                 num_finished, before = len(now), now
 
+            def states():
+                return [attempt["state"] for attempt in team.client.job(job.id).document["attempts"]]
+
             advance()
             (worker,) = processes_with(f"--name={names['right']}")
-            os.kill(worker, signal.SIGKILL)
+            # A new process of the same worker would go on with its lease: none is placed before the lease is lost.
+            os.kill(placing.pid, signal.SIGSTOP)
+            try:
+                os.kill(worker, signal.SIGKILL)
+                wait(lambda: "lost" in states(), 60, "the killed worker's lease is lost")
+            finally:
+                os.kill(placing.pid, signal.SIGCONT)
             advance()
             server.end(signal.SIGKILL)
             team.serve("--no-worker", "--lease-time=5s")
@@ -235,8 +244,7 @@ def test_two_isolated_nodes_share_one_study_through_every_fault(cluster, databas
             team.client.enable(names["left"])
             done = team.until(job.id, "done", limit_s=800)
             check_whole(team, done, before)
-            states = [attempt["state"] for attempt in done.document["attempts"]]
-            assert "lost" in states and "stopped" in states and states.count("done") >= 1, states
+            assert {"lost", "stopped", "done"} <= set(states()), states()
         finally:
             placing.terminate()
             assert placing.wait(120) == 0, (tmp_path / "placed.log").read_text()
