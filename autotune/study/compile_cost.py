@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from autotune.measure.block import Phase
 from autotune.model.outcome import Outcome
-from autotune.model.result import TrialResult
+from autotune.model.result import SWITCH, TrialResult
 from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial
 from autotune.settings import SETTINGS, Settings
@@ -18,6 +18,8 @@ from autotune.units import format_seconds
 
 BUILDING_PARTS = ("preparation", "warm_up")
 """Parts of a trial with compilations: the first step, and the warm-up with a possible second compilation."""
+LIVE_BUILDING_PARTS = (SWITCH, "warm_up")
+"""The same of a live trial, whose process has long made its first step: it compiles while it switches."""
 GRAPH_SETTINGS = tuple(setting.name for setting in SETTINGS if setting.changes_graph)
 """Settings of a graph. Only the first trial of a graph compiles on a device, like a run with an empty cache; later
 trials find the graph in the cache."""
@@ -38,10 +40,11 @@ def compile_note(
     ours = _of(winner.settings, trials, records)
     uncompiled = replace(winner.settings, compile=False)
     uncompiled = replace(uncompiled, **uncompiled.inert)
-    others = _of(uncompiled, trials, records) or _of(baseline.settings, trials, records)
+    of_baseline = _of(baseline.settings, trials, records)
+    others = _of(uncompiled, trials, records) or of_baseline
     if not ours or not others:
         return ""
-    build_s = max(map(_building_s, _of_graph(winner.settings, trials, records))) - _median_building_s(others)
+    build_s = max(_build_s(each, (others, of_baseline)) for each in _of_graph(winner.settings, trials, records))
     if build_s <= 0:
         return "Compiling the model takes no time that could be seen."
     num_samples = samples_to_pay(build_s, rate=_rate(ours), rate_before=_rate(others))
@@ -68,12 +71,20 @@ def _of_graph(settings: Settings, trials: Sequence[TrialRecord], records: Sequen
     return [result for result in found if result.outcome is Outcome.OK and result.ranks]
 
 
-def _building_s(result: TrialResult) -> float:
-    return sum(result.durations_s.get(part, 0.0) for part in BUILDING_PARTS)
+def _build_s(compiled: TrialResult, uncompiled: Sequence[Sequence[TrialResult]]) -> float:
+    """How much longer a trial took up to its steady state than the first uncompiled ones that began as it did.
+
+    Where none began so, the warm-ups are compared, and the whole switch or the whole first step counts.
+    """
+    is_live = SWITCH in compiled.durations_s
+    parts = LIVE_BUILDING_PARTS if is_live else BUILDING_PARTS
+    alike = ([each for each in results if (SWITCH in each.durations_s) == is_live] for results in uncompiled)
+    reference = next(filter(None, alike), uncompiled[0])
+    return _sum_s(compiled, parts) - statistics.median(_sum_s(each, parts) for each in reference)
 
 
-def _median_building_s(results: Sequence[TrialResult]) -> float:
-    return statistics.median(map(_building_s, results))
+def _sum_s(result: TrialResult, parts: Sequence[str]) -> float:
+    return sum(result.durations_s.get(part, 0.0) for part in parts)
 
 
 def _rate(results: Sequence[TrialResult]) -> float:

@@ -95,6 +95,13 @@ def test_what_an_earlier_trial_compiled_is_not_taken_for_cheap() -> None:
     assert note(*trials) == "Compiling the model takes 30 s at the start of a run, and pays after 6000 steps."
 
 
+def test_the_build_of_a_live_trial_counts_where_later_processes_found_it_in_the_cache() -> None:
+    live = record(1, COMPILED, build_s=3.0, block_s=0.05)
+    live = replace(live, result=replace(live.result, durations_s={"switch": 30.0, "warm_up": 0.5, "window": 8.0}))
+    trials = [record(0, EAGER, build_s=1.0, block_s=0.1), live, record(2, COMPILED, build_s=3.0, block_s=0.05)]
+    assert note(*trials) == "Compiling the model takes 30 s at the start of a run, and pays after 6000 steps."
+
+
 def test_the_user_is_told_with_the_result() -> None:
     trials = [record(0, EAGER, build_s=1.0, block_s=0.1), record(1, COMPILED, build_s=31.0, block_s=0.05)]
     history = History([finished(0, EAGER), finished(1, COMPILED)], EAGER)
