@@ -253,14 +253,16 @@ def on_device(batch, device, options):
 
 
 def dali_batches(data, options):
-    """Endless batches by NVIDIA DALI: files are read, decoded and cut by its own threads and the device."""
+    """Endless batches by NVIDIA DALI: its own threads, and on a GPU the device, read, decode and cut the files."""
     from nvidia.dali import fn, pipeline_def
     from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
-    @pipeline_def(batch_size=options.batch_size, num_threads=max(1, options.workers), device_id=0)
+    on_cpu = options.device == "cpu"
+
+    @pipeline_def(batch_size=options.batch_size, num_threads=max(1, options.workers), device_id=None if on_cpu else 0)
     def pipeline():
         files, labels = fn.readers.file(file_root=str(data / "images"), random_shuffle=True, name="files")
-        images = fn.decoders.image_random_crop(files, device="mixed", random_area=[0.3, 0.6])
+        images = fn.decoders.image_random_crop(files, device="cpu" if on_cpu else "mixed", random_area=[0.3, 0.6])
         images = fn.resize(images, size=[CROP, CROP])
         return fn.transpose(images, perm=[2, 0, 1]), labels
 
