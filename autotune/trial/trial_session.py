@@ -33,7 +33,7 @@ from autotune.trial.start import forked_heap
 from autotune.trial.start.early_seams import Prelude
 from autotune.trial.step.losses import LossWatch
 from autotune.trial.step.memory_format import align_states
-from autotune.trial.torch.allocator import AllocatorWatch
+from autotune.trial.torch.allocator import AllocatorWatch, num_page_locked
 from autotune.trial.torch.batch_structure import length_of
 from autotune.trial.torch.device_clock import clock_for
 from autotune.trial.torch.patching import Restore, recorded, unwrap
@@ -248,6 +248,7 @@ class MeasuredSession(ScriptQuestions):
             at_phase=self._phase_began,
             at_block_end=self._allocator.block_ended,
             built=self._batch_source.built,
+            num_page_locked=num_page_locked,
             epochs=self if num_workers else None,
             watcher=self._observer if self._observer is not None else self._report.longest_batch,
         )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from autotune.measure.block import Phase
 from autotune.model.outcome import Outcome
 from tests.gpu.bench import Bench, rank_of
 
@@ -27,3 +30,13 @@ def test_workers_are_asked_nothing_that_only_cuda_can_answer(bench: Bench, metho
     result = bench.run(bench.trial(jobs, non_blocking=True, precision=precision, channels_last=True))
     assert result.outcome is Outcome.OK, result.reason + result.log_tail
     assert rank_of(result).observed["precision"] == precision
+
+
+def test_page_locked_memory_has_its_size_before_the_window(bench: Bench) -> None:
+    jobs = bench.probed("pins.py")
+    result = bench.run(bench.trial(jobs, num_workers=4, prefetch_factor=4, pin_memory=True))
+    assert result.outcome is Outcome.OK, result.reason + result.log_tail
+    rank = rank_of(result)
+    grew = [int(step) for step in re.findall(r"grew at step (\d+)", result.log_tail)]
+    in_window = sum(block.num_steps for block in rank.blocks if block.phase in (Phase.WINDOW, Phase.RESTART))
+    assert grew and max(grew) <= rank.num_steps - in_window, (grew, rank.num_steps, in_window)

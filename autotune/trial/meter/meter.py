@@ -21,6 +21,7 @@ from autotune.trial.meter.build_log import Built
 from autotune.trial.meter.counters import Counters, StepCounts
 from autotune.trial.meter.host_clock import Clock
 from autotune.trial.meter.measuring_plan import Epochs, Plan, Watcher
+from autotune.trial.meter.page_locked import PageLockedPool
 from autotune.trial.meter.phase_rules import COMPUTE_BLOCK_S, LAST_WARMUP_STEPS
 from autotune.trial.meter.rank_sync import MAX_STEPS_AHEAD, Agreement
 
@@ -39,6 +40,8 @@ class Meter:
         at_phase: Called at the beginning of each phase.
         at_block_end: Called when a block has ended on the host.
         built: Gives the log of the loader's workers as of now, or None when the workers write no log.
+        num_page_locked: Gives the number of blocks of page-locked memory allocated so far; None where torch does not
+            tell.
         epochs: Begins a new epoch after the window; None to measure no restart.
         watcher: Observes the loop after the measurement; None to measure the rate alone.
     """
@@ -56,6 +59,7 @@ class Meter:
         at_phase: Callable[[Phase], None] = lambda phase: None,
         at_block_end: Callable[[Phase], None] = lambda phase: None,
         built: Callable[[], Built | None] = lambda: None,
+        num_page_locked: Callable[[], int | None] = lambda: None,
         epochs: Epochs | None = None,
         watcher: Watcher | None = None,
     ) -> None:
@@ -74,6 +78,7 @@ class Meter:
         self.epoch_end_s: float | None = None
         """Seconds of the epoch's end before a measured restart; None without a restart."""
         self._recorder = Recorder(clock, built, max_steps_ahead=MAX_STEPS_AHEAD if agreement.is_shared else None)
+        self._page_locked = PageLockedPool(num_page_locked)
         self._is_queue_empty = plan.has_loader or plan.num_queued == 0
         self.num_epoch_ends = 0
         """Ends of epochs among the real batches; the second and later ends are a part of the window."""
@@ -176,6 +181,8 @@ class Meter:
         self.counters.begin_block(num_micro_batches)
         self._entered_step = self.counters.num_updates
         self._phase_began = time.monotonic()
+        if phase is Phase.RAMP:
+            self._page_locked.begin()
         self.entered_at.setdefault(phase, self._phase_began)
         self._at_phase(phase)
 
@@ -275,7 +282,14 @@ class Meter:
             return phase_rules.is_warm(blocks, elapsed_s, plan, self._steps.num_updates)
         if self.phase is Phase.COMPUTE:
             return phase_rules.has_ceiling(len(blocks), elapsed_s, plan, self._steps.num_updates)
-        return phase_rules.is_steady(blocks, plan, self._steps.num_updates, is_queue_empty=self._is_queue_empty)
+        num_unchanged = self._page_locked.num_unchanged(sum(block.num_micro_batches for block in blocks))
+        return phase_rules.is_steady(
+            blocks,
+            plan,
+            self._steps.num_updates,
+            is_queue_empty=self._is_queue_empty,
+            num_unchanged=num_unchanged,
+        )
 
     def _leave_warm_up(self) -> None:
         plan = self._plan

@@ -24,6 +24,8 @@ MIN_COMPUTE_S = 0.4
 MAX_COMPUTE_S = 3.0
 DRAIN_QUEUES = 2
 """Number of queue lengths to drain before the clock starts when there is no gate; the result is marked `primed`."""
+MAX_FILL_S = 10.0
+"""Longest ramp for the sake of page-locked memory; a script that locks new pages in every step never ends to grow."""
 WARM_UP_SHARE, EARLY_SHARE = 0.125, 0.25
 """Shares of the steps of a script that ends by itself, for the warm-up and for all phases before the window."""
 LEAST_QUEUED = 4
@@ -61,11 +63,21 @@ def is_compute_too_slow(blocks: Sequence[Block], plan: Plan) -> bool:
     return max(block.num_samples / block.busy_s for block in blocks) < to_beat * plan.rule.race_margin
 
 
-def is_steady(blocks: Sequence[Block], plan: Plan, num_updates: int, *, is_queue_empty: bool) -> bool:
+def is_steady(
+    blocks: Sequence[Block], plan: Plan, num_updates: int, *, is_queue_empty: bool, num_unchanged: int
+) -> bool:
     """Whether the ramp is over: every worker has begun, or a full queue was drained.
 
     The ramp also lasts at least one block of the window. After a shorter ramp a single slow step could make the
-    window's blocks far too short, and the meter's work at the ends of blocks would slow every step.
+    window's blocks far too short, and the meter's work at the ends of blocks would slow every step. And it lasts until
+    the pool of page-locked memory has not grown for a batch of each worker.
+
+    Args:
+        blocks: Blocks of the ramp.
+        plan: Facts and limits of the trial.
+        num_updates: Optimizer steps so far.
+        is_queue_empty: Whether no batch was ready when the ramp began.
+        num_unchanged: Micro-batches since the pool of page-locked memory grew.
     """
     num_micro_batches = sum(block.num_micro_batches for block in blocks)
     if is_queue_empty:
@@ -74,8 +86,9 @@ def is_steady(blocks: Sequence[Block], plan: Plan, num_updates: int, *, is_queue
         is_through = num_micro_batches >= DRAIN_QUEUES * max(plan.num_queued, LEAST_QUEUED) + plan.num_workers
     if not is_through:
         return False
-    is_long = sum(block.duration_s for block in blocks) >= plan.rule.min_block_s
-    return is_long or _has_taken(EARLY_SHARE, plan, num_updates)
+    elapsed_s = sum(block.duration_s for block in blocks)
+    is_settled = num_unchanged >= plan.num_workers or elapsed_s >= MAX_FILL_S
+    return (is_settled and elapsed_s >= plan.rule.min_block_s) or _has_taken(EARLY_SHARE, plan, num_updates)
 
 
 def is_restart_of_use(window: Sequence[Block], plan: Plan) -> bool:

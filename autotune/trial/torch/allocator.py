@@ -16,6 +16,15 @@ THRASHING_BLOCKS = 2
 """Blocks with retries in a row that mean thrashing; a single block may be the last growth of a cache."""
 
 
+def num_page_locked() -> int | None:
+    """Blocks of page-locked memory allocated so far; None without CUDA, and where torch does not count them."""
+    stats = getattr(torch.cuda, "host_memory_stats_as_nested_dict", None)
+    if stats is None or not torch_names.is_cuda_on():
+        return None
+    count = stats().get("num_host_alloc")
+    return count if isinstance(count, int) else None
+
+
 class AllocatorWatch:
     """Reads the allocator at the end of each block and at the end of the trial; never initialises CUDA."""
 

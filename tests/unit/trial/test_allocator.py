@@ -12,7 +12,7 @@ from autotune.measure.block import Phase
 from autotune.settings import Settings
 from autotune.trial.apply.environment_seams import apply_memory
 from autotune.trial.torch import torch_names
-from autotune.trial.torch.allocator import AllocatorWatch, ValidationWatch, limit_share
+from autotune.trial.torch.allocator import AllocatorWatch, ValidationWatch, limit_share, num_page_locked
 
 
 class Cuda:
@@ -22,6 +22,7 @@ class Cuda:
         self.is_on, self.is_broken, self.device, self.num_devices = True, False, 0, 4
         self.allocated = self.reserved = self.num_retries = 0
         self.fractions: dict[int, float] = {}
+        self.host_stats: dict[str, int] = {}
         self.queued: list[Any] = []
         fake: dict[str, Any] = {
             "is_initialized": lambda: self.is_on,
@@ -30,6 +31,7 @@ class Cuda:
             "memory_reserved": lambda: self.reserved,
             "mem_get_info": self._mem_get_info,
             "memory_stats_as_nested_dict": lambda: {"num_alloc_retries": self.num_retries},
+            "host_memory_stats_as_nested_dict": lambda: dict(self.host_stats),
             "current_device": lambda: self.device,
             "device_count": lambda: self.num_devices,
             "set_device": lambda device: setattr(self, "device", device),
@@ -213,3 +215,11 @@ def test_on_a_cpu_there_is_no_validation_to_watch(cuda: Cuda) -> None:
     validation.called(with_gradients=False)
     cuda.allocated = 60
     assert validation.peak_bytes() is None
+
+
+def test_blocks_of_page_locked_memory_are_counted_where_torch_counts_them(cuda: Cuda) -> None:
+    assert num_page_locked() is None
+    cuda.host_stats = {"num_host_alloc": 7}
+    assert num_page_locked() == 7
+    cuda.is_on = False
+    assert num_page_locked() is None

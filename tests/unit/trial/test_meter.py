@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from autotune.measure.block import Phase
 from autotune.measure.window_stopping import StopReason, WindowRule
+from autotune.trial.meter import page_locked, phase_rules
 from autotune.trial.meter.host_clock import HostClock
 from autotune.trial.meter.measuring_plan import Plan
 from autotune.trial.meter.meter import Meter
@@ -23,7 +25,9 @@ PLAN = replace(plans.PLAN, rule=WindowRule(half_width_ratio=0.05), num_workers=2
 class Loop:
     """A training loop that takes some batches ahead of those that it trains on."""
 
-    def __init__(self, folder: Path, num_ahead: int, plan: Plan = PLAN) -> None:
+    def __init__(
+        self, folder: Path, num_ahead: int, plan: Plan = PLAN, num_page_locked: Callable[[], int | None] = lambda: None
+    ) -> None:
         self.steps, self.ended = Steps(), list[StopReason]()
         self.is_gate_open = False
         clock, marks = HostClock(), count()
@@ -35,6 +39,7 @@ class Loop:
             agreement=Agreement(Progress(folder / "progress"), 0, 1),
             open_gate=self.open_gate,
             finish=self.ended.append,
+            num_page_locked=num_page_locked,
         )
         self.meter.pass_begins()
         for _ in range(num_ahead):
@@ -148,3 +153,22 @@ def test_every_block_is_kept_from_the_warm_up_on_in_the_order_of_time(tmp_path: 
     assert [block.phase for block in blocks] == sorted((block.phase for block in blocks), key=phases.index)
     # All steps are in some block but the first, with which the meter begins, and any in a block that did not end.
     assert loop.steps.num_updates - sum(block.num_steps for block in blocks) <= 6
+
+
+def test_the_window_begins_when_page_locked_memory_grows_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool grows by a block in every other step, the 16th and last in step 33; a step takes a second."""
+    monkeypatch.setattr(page_locked, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(phase_rules, "MAX_FILL_S", 1000.0)
+    asked = count()
+    plan = replace(PLAN, num_workers=4, num_queued=16)
+    loop = Loop(tmp_path, 0, plan, lambda: min(16, next(asked) // 2))
+    loop.step()
+    loop.meter.arrive()
+    loop.meter._enter(Phase.RAMP)
+    asked = count()
+    while loop.meter.phase is Phase.RAMP and loop.steps.num_updates < 1000:
+        loop.step()
+        loop.meter.arrive()
+    assert len([block for block in loop.meter.blocks() if block.phase is Phase.RAMP]) == 33 + 4

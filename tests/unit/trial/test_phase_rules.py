@@ -17,8 +17,16 @@ def ramp(*steps_s: float) -> list[Block]:
     return [Block(phase=Phase.RAMP, duration_s=step_s, longest_step_s=step_s, **values) for step_s in steps_s]
 
 
-def is_steady(blocks: list[Block], plan: Plan = PLAN, *, num_updates: int = 100, is_queue_empty: bool = True) -> bool:
-    return phase_rules.is_steady(blocks, plan, num_updates, is_queue_empty=is_queue_empty)
+def is_steady(
+    blocks: list[Block],
+    plan: Plan = PLAN,
+    *,
+    num_updates: int = 100,
+    is_queue_empty: bool = True,
+    num_unchanged: int | None = None,
+) -> bool:
+    num_unchanged = len(blocks) if num_unchanged is None else num_unchanged
+    return phase_rules.is_steady(blocks, plan, num_updates, is_queue_empty=is_queue_empty, num_unchanged=num_unchanged)
 
 
 def test_one_slow_step_does_not_say_how_long_a_block_is() -> None:
@@ -44,3 +52,11 @@ def test_a_queue_that_was_full_is_emptied_however_long_its_steps_are() -> None:
 @pytest.mark.parametrize(("num_updates", "is_over"), [(9, False), (10, True)])
 def test_a_script_of_few_steps_does_not_spend_them_on_the_ramp(num_updates: int, is_over: bool) -> None:
     assert is_steady(ramp(0.001), replace(PLAN, script_steps=40), num_updates=num_updates) is is_over
+
+
+def test_the_ramp_lasts_until_no_worker_s_batch_needs_new_page_locked_memory() -> None:
+    plan = replace(PLAN, num_workers=4, num_queued=16)
+    assert not is_steady(ramp(*[0.1] * 30), plan, num_unchanged=3)
+    assert is_steady(ramp(*[0.1] * 30), plan, num_unchanged=4)
+    assert is_steady(ramp(*[0.1] * 101), plan, num_unchanged=0)
+    assert is_steady(ramp(*[0.1] * 30), replace(plan, script_steps=120), num_updates=30, num_unchanged=0)
