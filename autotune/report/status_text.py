@@ -12,7 +12,7 @@ from autotune.units import format_bytes, format_interval, format_rate
 
 
 def best_text(result: SearchResult, *, status: str, is_final: bool) -> str:
-    """The best settings of a study, one setting per line, and the path of the config.
+    """The best settings of a study, one line for each that differs from the script's own, and the path of the config.
 
     Args:
         result: The result so far.
@@ -45,19 +45,19 @@ def best_text(result: SearchResult, *, status: str, is_final: bool) -> str:
 
 
 def _settings_lines(result: SearchResult) -> list[str]:
-    """Every setting of the best, with the baseline's value if different."""
+    """The settings of the best that differ from the baseline's, with the baseline's values."""
     assert result.best is not None
     settings = result.best.settings
     own = result.baseline.settings if result.baseline is not None else settings
     changed = settings.differences(own)
-    values = {name: value for name, value in settings.to_dict().items() if name != "knobs"}
-    values.update({f"knobs.{name}": value for name, value in settings.knobs})
-    width = max(map(len, values))
-    return [
-        f"{clean(name):<{width}}  {value_text(value)}"
-        + (f"  (was {value_text(changed[name][1])})" if name in changed else "")
-        for name, value in values.items()
+    if not changed:
+        return ["Your script's own settings; --json has each of them."]
+    width = max(map(len, changed))
+    lines = [
+        f"{clean(name):<{width}}  {value_text(value)}  (was {value_text(before)})"
+        for name, (value, before) in changed.items()
     ]
+    return [*lines, "All other settings are your script's own; --json has each of them."]
 
 
 def table_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
