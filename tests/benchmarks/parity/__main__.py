@@ -63,6 +63,8 @@ SMALL: dict[str, tuple[str, ...]] = {
 }
 """Arguments of studies on a CPU, for runs of seconds."""
 LONGEST_RUN_S = 300.0
+DETERMINISTIC = {"DETERMINISTIC": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+"""Variables of runs that repeat themselves on CUDA; cuBLAS needs a workspace of its own for that."""
 DRIVER = Path(__file__).parent / "losses.py"
 
 
@@ -143,6 +145,7 @@ class Study:
             environment[PYTHONPATH] = os.pathsep.join(
                 filter(None, [str(INJECT), str(REPOSITORY), os.environ.get(PYTHONPATH, "")])
             )
+            environment |= DETERMINISTIC if self._args.deterministic else {}
             if self._device.is_cpu:
                 environment["CUDA_VISIBLE_DEVICES"] = ""
             try:
@@ -226,6 +229,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--values", type=int, default=2, help="most other values of a setting outside of compilation")
     parser.add_argument("--compile", action="store_true", help="compile on a CPU too, for minutes")
+    parser.add_argument(
+        "--deterministic", action="store_true", help="by kernels that sum in the same order in every run"
+    )
     parser.add_argument("--at-once", type=int, default=max(1, int(usable_cpus() // 2)), help="runs beside each other")
     parser.add_argument("--out", type=Path, default=Path("parity.json"))
     args = parser.parse_args()

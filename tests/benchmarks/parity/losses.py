@@ -1,7 +1,8 @@
 """Runs a script until it has trained for some optimizer steps, and writes the loss of each step.
 
-Arguments are STEPS, OUT, SCRIPT and those of the script. Settings come by the environment, as in real training. The
-text is given to `python -c`, since a file would stand among the callers of the script's loader, whose places are known.
+Arguments are STEPS, OUT, SCRIPT and those of the script. Settings come by the environment, as in real training. With a
+variable DETERMINISTIC torch takes kernels that sum in the same order in every run, where it has such. The text is given
+to `python -c`, since a file would stand among the callers of the script's loader, whose places are known.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 import torch  # attaches the seams of the settings in the environment
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+if os.environ.get("DETERMINISTIC"):
+    torch.use_deterministic_algorithms(True, warn_only=True)
 num_steps, out, script = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 pending: list[torch.Tensor] = []
 losses: list[float] = []
