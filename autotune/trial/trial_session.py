@@ -314,7 +314,7 @@ class MeasuredSession(ScriptQuestions):
     def _watch_foreign_loader(self) -> None:
         foreign = ForeignBatches(
             self._foreign_batch,
-            is_cached=lambda: self._meter is not None and self._meter.uses_cached_batch,
+            cached=lambda: self._meter if self._meter is not None and self._meter.uses_cached_batch else None,
             num_backwards=lambda: self._steps.num_backwards,
         )
         foreign.attach(self._steps.thread)

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 from autotune.trial.torch.batch_structure import batch_bytes, clone_batch, leading_size
 from autotune.trial.torch.patching import wrap
@@ -27,6 +27,16 @@ OnBatch = Callable[[int, float], None]
 """Called with the samples of a batch, and the seconds of waiting for the batch."""
 
 
+class Deliveries(Protocol):
+    """Notes cached batches by the clock of the training device, which may still be busy while the host copies one."""
+
+    def begin_delivery(self) -> Any:
+        """A mark before a batch is handed out."""
+
+    def foreign_delivered(self, num_samples: int, began: Any) -> None:
+        """Notes a batch handed out since the mark `began`."""
+
+
 NUM_NOTED = 64
 """Batches with a note of their bytes."""
 MAX_AHEAD = 2
@@ -39,8 +49,8 @@ class ForeignBatches:
     """Watches the iterators of foreign loaders in the training thread.
 
     Args:
-        on_batch: Called for every batch with a countable number of samples.
-        is_cached: Whether the training thread gets a cached batch now.
+        on_batch: Called for every batch with a countable number of samples, except while batches are cached.
+        cached: Gives what notes the batches while they are cached; None while the training thread gets real batches.
         num_backwards: Backward passes so far.
     """
 
@@ -48,7 +58,7 @@ class ForeignBatches:
         self,
         on_batch: OnBatch,
         *,
-        is_cached: Callable[[], bool] = lambda: False,
+        cached: Callable[[], Deliveries | None] = lambda: None,
         num_backwards: Callable[[], int] = lambda: 0,
     ) -> None:
         self.library = ""
@@ -57,7 +67,7 @@ class ForeignBatches:
         """Batches, and their samples, given to the training thread."""
         self.classes: set[type] = set()
         """Classes of the watched iterators."""
-        self._on_batch, self._is_cached, self._num_backwards = on_batch, is_cached, num_backwards
+        self._on_batch, self._cached, self._num_backwards = on_batch, cached, num_backwards
         self._is_inside = threading.local()
         self._bytes: list[int] = []
         """Least and most bytes of a batch."""
@@ -89,8 +99,9 @@ class ForeignBatches:
                 # A node of torchdata asks further nodes, each by the same method.
                 if threading.get_ident() != thread or getattr(self._is_inside, "is_set", False):
                     return original(iterator, *args, **kwargs)
-                began = perf_counter()
-                is_cached = self._is_cached()
+                cached = self._cached()
+                is_cached = cached is not None
+                began = cached.begin_delivery() if cached is not None else perf_counter()
                 if is_cached and self._is_kept_of_use():
                     batch, size = clone_batch(self._kept), self._kept_size
                 else:
@@ -105,7 +116,10 @@ class ForeignBatches:
                     self.library = library
                     self.num_batches += 1
                     self.num_samples += size
-                    self._on_batch(size, perf_counter() - began)
+                    if cached is not None:
+                        cached.foreign_delivered(size, began)
+                    else:
+                        self._on_batch(size, perf_counter() - began)
                 return batch
 
             return next_batch

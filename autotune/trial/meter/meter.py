@@ -123,8 +123,13 @@ class Meter:
         self.counters.delivered(num_samples, 0.0)
         self._recorder.delivered(began)
 
+    def foreign_delivered(self, num_samples: float, began: Any) -> None:
+        """Notes a batch of a loader that is no DataLoader as `delivered` does; micro-steps stay optimizer steps."""
+        self.counters.foreign_batch(num_samples, 0.0)
+        self._recorder.delivered(began)
+
     def idle_s(self) -> float:
-        """Seconds lost so far to the handing out of batches noted by `delivered`."""
+        """Seconds lost so far to the handing out of batches noted by `delivered` and `foreign_delivered`."""
         return self._recorder.idle_s()
 
     def pass_begins(self) -> None:
