@@ -283,13 +283,14 @@ class Budget:
 
         The second trial may take the time of the finals, and a tenth more than the given time, because with a single
         trial the finals would have nothing to compare. A second trial with another build may not: its finals build
-        again.
+        again. It may where even a plain second trial leaves no time for finals, which then never begin.
 
         Args:
             settings: Settings of the next trial. If the next trial turns out fastest, the finals compile its model
                 again, so the time for that is kept too.
         """
-        if len(self._window_s) <= 1 and build_of(settings) in (UNCOMPILED, *self._trial_s):
+        is_second = len(self._window_s) <= 1
+        if is_second and (build_of(settings) in (UNCOMPILED, *self._trial_s) or not self._affords_plain_finals):
             return self._tolerated_s
         kept_s = self.reserve_s
         if settings is not None:
@@ -297,6 +298,11 @@ class Budget:
             own_s = [self._around_s_of(number) for number in self._kept_for[:1]] or [self.around_s]
             kept_s = max(kept_s, LEAST_ROUNDS * (start_s + own_s[0] + 2 * self._least_window_s))
         return self.left_s - kept_s
+
+    @property
+    def _affords_plain_finals(self) -> bool:
+        """Whether finals of two contenders that were not compiled fit the time after another such trial."""
+        return self._tolerated_s - self.trial_s() >= LEAST_ROUNDS * 2 * self.least_final_s
 
     @property
     def final_s(self) -> float:

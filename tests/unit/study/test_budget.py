@@ -230,6 +230,12 @@ def test_a_compiled_second_trial_leaves_the_time_of_compiled_finals():
     assert budget.spare_s(COMPILED) < 120.0 - LEAST_ROUNDS * (2 * 15.0 + COMPILATION_S)
 
 
+def test_a_compiled_second_trial_may_take_the_time_of_finals_that_could_not_begin_anyway():
+    budget = Budget(120.0, 24.0, Clock())
+    budget.trial_took(30.0, window_s=10.0, number=0)
+    assert budget.spare_s(COMPILED) == budget.spare_s() > 96.0
+
+
 def test_a_script_that_compiles_by_itself_gets_its_second_trial_like_any_other():
     budget = Budget(120.0, 0.0, Clock())
     budget.trial_took(53.0, window_s=3.0, number=0, settings=COMPILED)
