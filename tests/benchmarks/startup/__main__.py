@@ -5,9 +5,9 @@
 Parts: `first` (seconds to the end of the first step), `same` (losses of whole trials), `turns` (what a step
 costs in trials that live side by side), `growth` (trials in a row), `preparation` (a script that works for seconds
 before it trains, from its own beginning), `crashes` (from an error inside a trial to the next trial's start, over
-`--crashes` of them), `prepared_growth` (such trials in a row), `qualify` (which of the
-repository's scripts begin in a way that trials can share; it goes on where it was ended if `--found` names the same
-file again; `--device cuda --only studies/` asks about the studies on a GPU), `share` (a whole search of
+`--crashes` of them), `rank_crashes` (the same of a spawned rank), `prepared_growth` (such trials in a row), `qualify`
+(which of the repository's scripts begin in a way that trials can share; it goes on where it was ended if `--found`
+names the same file again; `--device cuda --only studies/` asks about the studies on a GPU), `share` (a whole search of
 studies/jpeg_cnn, 5 minutes; `--database` takes one that is finished), `hf` (GPT-2 by Hugging Face's Trainer; takes
 transformers, accelerate and datasets; `--device cuda` for a GPU, `--size tiny` for a CPU). Without any all but `hf`
 are measured.
@@ -25,16 +25,28 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.benchmarks.startup.crashes import crashes
+from tests.benchmarks.startup.crashes import crashes, rank_crashes
 from tests.benchmarks.startup.growth import growth
 from tests.benchmarks.startup.qualify import qualify
 from tests.benchmarks.startup.share import share
 from tests.benchmarks.startup.starts import T_95, first_steps, hugging_face, preparation, same_training, side_by_side
-from tests.benchmarks.startup.trials import CRASHING_JOB, HF_JOB, JOB, PREPARING_JOB, open_trials
+from tests.benchmarks.startup.trials import CRASHING_JOB, CRASHING_RANKS, HF_JOB, JOB, PREPARING_JOB, open_trials
 from tests.benchmarks.startup.turns import WITHIN_REACH
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-PARTS = ("first", "same", "turns", "growth", "preparation", "crashes", "prepared_growth", "qualify", "share", "hf")
+PARTS = (
+    "first",
+    "same",
+    "turns",
+    "growth",
+    "preparation",
+    "crashes",
+    "rank_crashes",
+    "prepared_growth",
+    "qualify",
+    "share",
+    "hf",
+)
 DEFAULT_PARTS = PARTS[:-1]
 FIRST = """## Seconds to the end of the first step
 
@@ -82,6 +94,9 @@ def _measure(part: str, options: argparse.Namespace) -> str:
             return hugging_face(trials, options.pairs)
     if part == "turns":
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # A second thread's work, and waits for it, are not its thread's.
+    if part == "rank_crashes":
+        with open_trials(CRASHING_RANKS) as trials:
+            return rank_crashes(trials, options.crashes)
     if part == "crashes":
         with open_trials(CRASHING_JOB) as trials:
             return crashes(trials, options.crashes)

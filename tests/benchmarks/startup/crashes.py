@@ -34,6 +34,21 @@ def crashes(trials: Trials, num: int) -> str:
     )
 
 
+def rank_crashes(trials: Trials, num: int) -> str:
+    """The section on crashes of a spawned rank, each in a cold start."""
+    seconds: list[float] = []
+    for _ in range(num):
+        seconds.append(_until_next_s(trials, "cold"))
+        print(f"{seconds[-1]:.2f} s", file=sys.stderr, flush=True)
+    return "\n".join(
+        [
+            "## From the crash of a spawned rank to the next trial's start\n",
+            f"Seconds over {num} crashes of the second rank of `crashing_ranks.py {NUM_STEPS}`, two ranks by "
+            f"`torch.multiprocessing.spawn`: median {statistics.median(seconds):.2f}, worst {max(seconds):.2f}.",
+        ]
+    )
+
+
 def _until_next_s(trials: Trials, kind: str) -> float:
     """Seconds from one trial's error until the next one has been started, which is then ended."""
     handle = trials.started(trials.job, kind, NUM_STEPS)

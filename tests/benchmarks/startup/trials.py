@@ -26,6 +26,7 @@ from autotune.study.target import open_target
 
 JOB, PREPARING_JOB = Path(__file__).with_name("job.py"), Path(__file__).with_name("preparing_job.py")
 CRASHING_JOB = Path(__file__).with_name("crashing_job.py")
+CRASHING_RANKS = Path(__file__).with_name("crashing_ranks.py")
 HF_JOB = Path(__file__).with_name("hf_job.py")
 PROBE_LIMIT_S = 300.0
 """Longest start of a script here: a large model is built on a busy CPU."""
