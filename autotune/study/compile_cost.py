@@ -19,7 +19,7 @@ from autotune.units import format_seconds
 BUILDING_PARTS = ("preparation", "warm_up")
 """Parts of a trial with compilations: the first step, and the warm-up with a possible second compilation."""
 LIVE_BUILDING_PARTS = (SWITCH, "warm_up")
-"""The same of a live trial, whose process has long made its first step: it compiles while it switches."""
+"""Parts of a live trial with compilations: the process made its first step long before, and compiles at the switch."""
 GRAPH_SETTINGS = tuple(setting.name for setting in SETTINGS if setting.changes_graph)
 """Settings of a graph. Only the first trial of a graph compiles on a device, like a run with an empty cache; later
 trials find the graph in the cache."""
@@ -72,9 +72,10 @@ def _of_graph(settings: Settings, trials: Sequence[TrialRecord], records: Sequen
 
 
 def _build_s(compiled: TrialResult, uncompiled: Sequence[Sequence[TrialResult]]) -> float:
-    """How much longer a trial took up to its steady state than the first uncompiled ones that began as it did.
+    """How much longer a compiled trial took to its steady state than uncompiled trials of the same kind, in seconds.
 
-    Where none began so, the warm-ups are compared, and the whole switch or the whole first step counts.
+    The same kind: both live, or both in a process of their own. The first list with such trials counts. Without any,
+    the warm-ups are compared, and the whole switch or the whole first step counts.
     """
     is_live = SWITCH in compiled.durations_s
     parts = LIVE_BUILDING_PARTS if is_live else BUILDING_PARTS
