@@ -12,7 +12,7 @@ from autotune.units import format_bytes, format_interval, format_rate
 
 
 def best_text(result: SearchResult, *, status: str, is_final: bool) -> str:
-    """The best settings of a study, one line for each that differs from the script's own, and the path of the config.
+    """The best settings of a study, one line per difference from the script's own settings, and the path of the config.
 
     Args:
         result: The result so far.
@@ -45,7 +45,7 @@ def best_text(result: SearchResult, *, status: str, is_final: bool) -> str:
 
 
 def _settings_lines(result: SearchResult) -> list[str]:
-    """The settings of the best that differ from the baseline's, with the baseline's values."""
+    """Differences of the best settings from the baseline's, with the baseline's values."""
     assert result.best is not None
     settings = result.best.settings
     own = result.baseline.settings if result.baseline is not None else settings

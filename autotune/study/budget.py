@@ -283,7 +283,7 @@ class Budget:
 
         The second trial may take the time of the finals, and a tenth more than the given time, because with a single
         trial the finals would have nothing to compare. A second trial with another build may not: its finals build
-        again. It may where even a plain second trial leaves no time for finals, which then never begin.
+        again. Where even a plain second trial leaves no time for finals, any second trial may: no finals begin.
 
         Args:
             settings: Settings of the next trial. If the next trial turns out fastest, the finals compile its model
@@ -301,7 +301,7 @@ class Budget:
 
     @property
     def _affords_plain_finals(self) -> bool:
-        """Whether finals of two contenders that were not compiled fit the time after another such trial."""
+        """Whether finals of two uncompiled contenders fit the time left after an uncompiled trial."""
         return self._tolerated_s - self.trial_s() >= LEAST_ROUNDS * 2 * self.least_final_s
 
     @property

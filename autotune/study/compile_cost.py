@@ -74,8 +74,8 @@ def _of_graph(settings: Settings, trials: Sequence[TrialRecord], records: Sequen
 def _build_s(compiled: TrialResult, uncompiled: Sequence[Sequence[TrialResult]]) -> float:
     """How much longer a compiled trial took to its steady state than uncompiled trials of the same kind, in seconds.
 
-    The same kind: both live, or both in a process of their own. The first list with such trials counts. Without any,
-    the warm-ups are compared, and the whole switch or the whole first step counts.
+    Trials of the same kind are all live, or all in processes of their own. The first list with such trials counts.
+    Without one, the warm-ups are compared, and the whole switch or the whole first step counts.
     """
     is_live = SWITCH in compiled.durations_s
     parts = LIVE_BUILDING_PARTS if is_live else BUILDING_PARTS

@@ -27,16 +27,6 @@ OnBatch = Callable[[int, float], None]
 """Called with the samples of a batch, and the seconds of waiting for the batch."""
 
 
-class Deliveries(Protocol):
-    """Notes cached batches by the clock of the training device, which may still be busy while the host copies one."""
-
-    def begin_delivery(self) -> Any:
-        """A mark before a batch is handed out."""
-
-    def foreign_delivered(self, num_samples: int, began: Any) -> None:
-        """Notes a batch handed out since the mark `began`."""
-
-
 NUM_NOTED = 64
 """Batches with a note of their bytes."""
 MAX_AHEAD = 2
@@ -45,12 +35,22 @@ UNEVEN_BATCHES = 0.01
 """Relative difference in bytes from which batches count as different."""
 
 
+class Deliveries(Protocol):
+    """Notes cached batches by the training device's clock; the device may be busy while the host copies a batch."""
+
+    def begin_delivery(self) -> Any:
+        """Gives a mark before a batch is handed out."""
+
+    def foreign_delivered(self, num_samples: int, began: Any) -> None:
+        """Notes a batch handed out since the mark `began`."""
+
+
 class ForeignBatches:
     """Watches the iterators of foreign loaders in the training thread.
 
     Args:
-        on_batch: Called for every batch with a countable number of samples, except while batches are cached.
-        cached: Gives what notes the batches while they are cached; None while the training thread gets real batches.
+        on_batch: Called for every real batch with a countable number of samples.
+        cached: Gives the notes of cached batches; None while the training thread gets real batches.
         num_backwards: Backward passes so far.
     """
 
@@ -100,9 +100,8 @@ class ForeignBatches:
                 if threading.get_ident() != thread or getattr(self._is_inside, "is_set", False):
                     return original(iterator, *args, **kwargs)
                 cached = self._cached()
-                is_cached = cached is not None
                 began = cached.begin_delivery() if cached is not None else perf_counter()
-                if is_cached and self._is_kept_of_use():
+                if cached is not None and self._is_kept_of_use():
                     batch, size = clone_batch(self._kept), self._kept_size
                 else:
                     self._is_inside.is_set = True
@@ -111,7 +110,7 @@ class ForeignBatches:
                     finally:
                         self._is_inside.is_set = False
                     size = samples_of(batch)
-                    self._note(batch, size, is_cached=is_cached)
+                    self._note(batch, size, is_cached=cached is not None)
                 if size:
                     self.library = library
                     self.num_batches += 1

@@ -1,9 +1,8 @@
 """Tells how long the pool of page-locked memory has not grown.
 
-A DataLoader with `pin_memory` copies every batch that is ready into page-locked memory, at once. Until all ready
-batches have a block there, the driver locks new pages, and launches of kernels wait for it. ResNet-50 on an H200, 16
-workers with 4 batches of 77 MB each, no wait for data: the process grew by 5 GB within 5 s, and meanwhile a step took
-64 ms in place of 40.
+A DataLoader with `pin_memory` copies every ready batch into page-locked memory at once. Until all ready batches have a
+block, the driver locks new pages, and kernels start late. ResNet-50 on an H200, 16 workers with 4 batches of 77 MB each
+and no wait for data: the process grew by 5 GB within 5 s, and a step took 64 ms in place of 40.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ import time
 from collections.abc import Callable
 
 LOOK_EVERY_S = 0.05
-"""Shortest time between two questions to the allocator, which may take as long as a short step."""
+"""Shortest time between two questions to the allocator, in seconds; a question may take as long as a short step."""
 
 
 class PageLockedPool:
-    """Remembers at which micro-batch of a phase the pool was last seen to grow.
+    """Remembers the micro-batch of a phase with the pool's last growth.
 
     Args:
         num_blocks: Gives the number of blocks allocated so far; None where torch does not tell.
@@ -33,7 +32,11 @@ class PageLockedPool:
         self._grew_at = 0
 
     def num_unchanged(self, num_micro_batches: int) -> int:
-        """Micro-batches since the pool grew, of the phase's micro-batches so far."""
+        """Number of micro-batches since the pool's last growth.
+
+        Args:
+            num_micro_batches: Micro-batches of the phase so far; all of them count without a growth.
+        """
         if self._now() - self._looked_at >= LOOK_EVERY_S:
             num_blocks, self._looked_at = self._ask(), self._now()
             if num_blocks != self._num_blocks:

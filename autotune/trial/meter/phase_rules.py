@@ -25,7 +25,7 @@ MAX_COMPUTE_S = 3.0
 DRAIN_QUEUES = 2
 """Number of queue lengths to drain before the clock starts when there is no gate; the result is marked `primed`."""
 MAX_FILL_S = 10.0
-"""Longest ramp for the sake of page-locked memory; a script that locks new pages in every step never ends to grow."""
+"""Longest ramp in seconds for the sake of page-locked memory: batches of ever new sizes lock new pages for ever."""
 WARM_UP_SHARE, EARLY_SHARE = 0.125, 0.25
 """Shares of the steps of a script that ends by itself, for the warm-up and for all phases before the window."""
 LEAST_QUEUED = 4
@@ -69,8 +69,8 @@ def is_steady(
     """Whether the ramp is over: every worker has begun, or a full queue was drained.
 
     The ramp also lasts at least one block of the window. After a shorter ramp a single slow step could make the
-    window's blocks far too short, and the meter's work at the ends of blocks would slow every step. And it lasts until
-    the pool of page-locked memory has not grown for a batch of each worker.
+    window's blocks far too short, and the meter's work at the ends of blocks would slow every step. The ramp also
+    lasts until the pool of page-locked memory has not grown for a batch of each worker.
 
     Args:
         blocks: Blocks of the ramp.

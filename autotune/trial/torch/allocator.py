@@ -17,7 +17,7 @@ THRASHING_BLOCKS = 2
 
 
 def num_page_locked() -> int | None:
-    """Blocks of page-locked memory allocated so far; None without CUDA, and where torch does not count them."""
+    """Number of blocks of page-locked memory allocated so far; None without CUDA or without torch's count."""
     stats = getattr(torch.cuda, "host_memory_stats_as_nested_dict", None)
     if stats is None or not torch_names.is_cuda_on():
         return None
