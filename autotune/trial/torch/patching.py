@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,7 +40,7 @@ def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
     """
     rebound: list[Callable[..., Any]] | None = getattr(getattr(owner, name), _REBOUND, None)
     original = getattr(owner, name) if rebound is None else rebound[0]
-    replacement = functools.wraps(original)(make(original))
+    replacement = functools.wraps(original)(make(_callable_on_lazy_modules(owner, original)))
     if rebound is None:
         setattr(owner, name, replacement)
     else:
@@ -59,6 +60,16 @@ def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
 
     _wrapped[restore] = is_outermost
     return restore
+
+
+def _callable_on_lazy_modules(owner: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The function for a wrapper to call; torch is imported already, or has no part in the training."""
+    torch = sys.modules.get("torch")
+    if torch is None or owner is not getattr(torch, "Tensor", None):
+        return original
+    from autotune.trial.torch.torch_names import tensor_method
+
+    return tensor_method(original)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -43,6 +43,27 @@ OUT_OF_MEMORY: Any = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryEr
 DISPATCH_MODE: Any = getattr(_python_dispatch, "TorchDispatchMode", None)
 """Base class of contexts that see every operation with the operands of the kernel. Without the name the number format
 is read from the output of one layer."""
+
+
+UNINITIALIZED: Any = getattr(torch.nn.parameter, "UninitializedTensorMixin", None)
+"""Base class of the parameters and buffers of lazy modules before their first call."""
+
+
+def tensor_method(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of `torch.Tensor` for a wrapper to call; also works on the parameters of lazy modules.
+
+    Such a parameter refuses each method that is not in torch's own list of methods, and a wrapper is not in the list.
+    """
+    if UNINITIALIZED is None:
+        return original
+
+    def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(tensor, UNINITIALIZED):
+            return original(tensor, *args, **kwargs)
+        kind: Any = type(tensor)
+        return super(UNINITIALIZED, kind).__torch_function__(original, (kind,), (tensor, *args), kwargs)
+
+    return call
 
 
 def function_mode() -> Any:

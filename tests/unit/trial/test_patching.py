@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import torch
+
 from autotune.trial.torch.patching import rebindable, unwrap_all, wrap
 
 
@@ -53,3 +55,25 @@ def test_all_wrappers_of_a_process_come_off_at_once_and_the_functions_are_the_or
     assert module.double is double and other.double is double
     unwrap_all()
     assert module.double is double
+
+
+def test_a_lazy_module_goes_through_wrapped_methods_of_tensors():
+    """A script with `LazyLinear(10).cuda()` failed in the probe on a GPU, where copies are watched."""
+    seen = []
+
+    def noting(original):
+        def to(tensor, *args, **kwargs):
+            seen.append(type(tensor))
+            return original(tensor, *args, **kwargs)
+
+        return to
+
+    plain = torch.nn.LazyConv2d(2, 3).to(torch.float64)
+    wrap(torch.Tensor, "to", noting)
+    wrap(torch.Tensor, "to", noting)
+    try:
+        layer = torch.nn.LazyConv2d(2, 3).to(torch.float64)
+    finally:
+        unwrap_all()
+    assert type(layer.weight) is type(plain.weight) and seen
+    assert layer(torch.zeros(1, 1, 5, 5, dtype=torch.float64)).dtype is torch.float64
