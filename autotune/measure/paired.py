@@ -25,6 +25,11 @@ finals of two rounds have a single look. A look without time for another has wha
 settings is called faster than itself: over noise of a run from 0.5 to 30 %, with and without disturbed runs and rounds
 that drift."""
 
+SHARED_ERROR = 0.08
+"""Difference of the logarithm of a ratio in one process from the ratio of new processes, at 95 %. Of 25 changes of a
+script on an H200, one was 0.10 off, one 0.07, the others no more than their noise: `python -m tests.benchmarks.live`.
+"""
+
 MIN_COMMON_ROUNDS = 2
 """A comparison needs two common rounds: the error follows from the spread of at least two pairs."""
 
@@ -41,6 +46,8 @@ class Final:
     peak_memory_bytes: int
     feasible: bool
     """True when the run was valid and stayed under the cap."""
+    is_shared: bool = False
+    """True when the run had the process of earlier runs, and its rate may differ from that of a new process."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.samples_per_second < math.inf:
@@ -104,7 +111,8 @@ def compare(
 ) -> Comparison:
     """How many times faster `candidate` is than `against`, by the mean of the log-ratios of common rounds.
 
-    The interval knows more than the few ratios: `autotune.measure.pair_interval`.
+    The interval knows more than the few ratios: `autotune.measure.pair_interval`. Rounds in the process of earlier runs
+    make it longer by their share of SHARED_ERROR on both sides.
 
     Args:
         finals: Finals of any candidates. A round with a rate above 0 for both candidates makes a pair; the other
@@ -135,6 +143,8 @@ def compare(
         confidence or confidence_of(num, num_candidates, is_last=is_last),
         [[row[number] for number in takewhile(row.__contains__, common)] for row in by_round],
     )
+    shared = {final.round for final in finals if final.is_shared and final.candidate in (candidate, against)}
+    half_width += SHARED_ERROR * len(shared.intersection(common)) / num
     return Comparison(
         ratio=math.exp(mean), low=math.exp(mean - half_width), high=math.exp(mean + half_width), num_rounds=num
     )

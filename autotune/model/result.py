@@ -15,6 +15,8 @@ from autotune.model.outcome import Outcome
 from autotune.model.surroundings import Surroundings
 from autotune.settings import BY_NAME
 
+STARTUP = ("start", "imports", "preparation")
+"""Parts of the time of a trial with a process of its own until the script trains."""
 SWITCH = "switch"
 """Part of a live trial: from the request until the process trains with the settings, loaders and builds included."""
 

@@ -110,6 +110,10 @@ class LiveRunner:
         """Whether a process waits for the next request."""
         return self._process is not None
 
+    def can_switch(self, before: TrialJob, job: TrialJob) -> bool:
+        """Whether a process started for the job `before` can answer the other job's request."""
+        return job.serves and not why_fresh(before, job)
+
     def close(self) -> None:
         """Ends all processes."""
         self._end()

@@ -60,6 +60,9 @@ class KeepingRunner(Runner, Protocol):
     def has_process(self) -> bool:
         """Whether a process of the script waits for the next request, and holds memory of the device."""
 
+    def can_switch(self, before: TrialJob, job: TrialJob) -> bool:
+        """Whether a process started for the job `before` can answer the other job's request."""
+
 
 class Server(Protocol):
     """A process that has measured, and waits for another request."""

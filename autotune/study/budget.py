@@ -53,6 +53,12 @@ LOOKS_SHARE = 0.2
 """Largest share of the given time kept for the memory of the winner, after the finals."""
 LOOKS_S = 15.0
 """Expected time of five measurements in a process that has measured, in seconds: switch, warm-up, window."""
+SHARED_AROUND_S = 4.0
+"""Expected time of a final in the process of the trials beside its window, before such a trial tells, in seconds:
+switch, warm-up and the first batches."""
+SWITCH_AGAIN_S = 2.0
+"""Longest expected switch to settings that the process has had before, in seconds. timm's ResNet-50 took 13 s to its
+first switch to channels_last, while cuDNN chose its kernels."""
 NUM_RECENT = 8
 """Number of latest trials used to predict the next trial's time: settings change as a search goes on."""
 SLOW_SHARE = 0.75
@@ -91,6 +97,10 @@ class Budget:
         *,
         keeps_builds: bool = False,
     ) -> None:
+        self._may_share = self._is_shared = False
+        """Whether finals may run in the process of the trials, and whether they do."""
+        self._has_process = False
+        """Whether a process waits for further trials."""
         self._rebuild_share = REBUILD_SHARE if keeps_builds else 1.0
         self._total_s = total_s
         self._now = now
@@ -98,12 +108,20 @@ class Budget:
         self._saved_at = now()
         self._trial_s: dict[str, list[float]] = {}
         """Wall time of trials in seconds, by the model's build."""
+        self._live_trial_s: dict[str, list[float]] = {}
+        """The same of trials in a process of other trials alone."""
         self._around_s: dict[str, list[float]] = {}
         """Time of fresh processes beside their windows in seconds, by the model's build."""
         self._first_build_s: dict[str, list[float]] = {}
         """Time of first builds in seconds, by build."""
         self._switch_s: dict[str, float] = {}
         """Longest switch to a compiled model in a process of other trials in seconds, by build."""
+        self._shared_around_s: list[float] = []
+        """Time of finals in the process of the trials beside their windows, in seconds, as trials and finals tell."""
+        self._live_around_of: dict[int, float] = {}
+        """Time of trials in a process of other trials beside window and switch, in seconds, by number."""
+        self._startup_s: list[float] = []
+        """Time of new processes until they train, in seconds."""
         self._around_of: dict[int, float] = {}
         """Latest time of a fresh process beside the window by the trial's number, in seconds."""
         self._builds: dict[int, str] = {}
@@ -113,8 +131,6 @@ class Budget:
         self._looks_s = 0.0
         """Time kept for measurements after the finals, in seconds."""
         self._is_noisy, self._num_rivals = False, NUM_FINALISTS
-        self._shares_processes = False
-        """Whether a trial ran in a process of other trials, unlike the finals."""
 
     @property
     def total_s(self) -> float:
@@ -191,6 +207,7 @@ class Budget:
         number: int | None = None,
         settings: Settings | None = None,
         is_fresh: bool = True,
+        startup_s: float | None = None,
         switch_s: float | None = None,
     ) -> None:
         """Learns how long a trial takes.
@@ -202,21 +219,33 @@ class Budget:
             number: Number of the trial; None where no final will run it again.
             settings: Settings of the trial; None = a model that was not compiled.
             is_fresh: Whether the trial had a process of its own, as finals have.
+            startup_s: Time until a process of its own trained, in seconds; None when unknown.
             switch_s: Time until a process of other trials trained with the settings, in seconds, builds included; None
                 for a trial with a process of its own.
         """
         build = build_of(settings)
         self._trial_s.setdefault(build, []).append(wall_s)
+        if not is_fresh:
+            self._live_trial_s.setdefault(build, []).append(wall_s)
         if number is not None:
             self._builds[number] = build
-        self._shares_processes |= not is_fresh
         if window_s is not None:
             self._window_s.append(window_s)
             if is_fresh:
                 self._note_first_build(wall_s - window_s, number, build)
-            elif switch_s is not None and build != UNCOMPILED:
-                self._first_build_s.setdefault(build, [switch_s])
-                self._switch_s[build] = max(switch_s, self._switch_s.get(build, 0.0))
+                self._startup_s += [startup_s] if startup_s is not None else []
+            else:
+                self._note_switch(wall_s - window_s, switch_s, number, build)
+
+    def _note_switch(self, around_s: float, switch_s: float | None, number: int | None, build: str) -> None:
+        """Learns from a trial in a process of other trials; a later switch finds the graph and cuDNN's choices."""
+        live_around_s = max(0.0, around_s - (switch_s or 0.0))
+        self._shared_around_s.append(live_around_s + min(switch_s or 0.0, SWITCH_AGAIN_S))
+        if number is not None:
+            self._live_around_of[number] = live_around_s
+        if switch_s is not None and build != UNCOMPILED:
+            self._first_build_s.setdefault(build, [switch_s])
+            self._switch_s[build] = max(switch_s, self._switch_s.get(build, 0.0))
 
     def final_took(
         self, wall_s: float, *, window_s: float, number: int | None = None, settings: Settings | None = None
@@ -229,7 +258,45 @@ class Budget:
             number: Number of the trial that ran again.
             settings: Settings of the trial; None = a model that was not compiled.
         """
-        self._note_around(wall_s - window_s, number, build_of(settings))
+        if self._is_shared:
+            self._shared_around_s.append(max(0.0, wall_s - window_s))
+        else:
+            self._note_around(wall_s - window_s, number, build_of(settings))
+
+    def allow_sharing(self) -> None:
+        """Expects that a process of trials can measure finals too when new processes do not fit the time."""
+        self._may_share = True
+
+    def share_process(self) -> None:
+        """Expects the finals to run in the process of the trials from now on."""
+        self._is_shared = True
+
+    def note_process(self, has_process: bool) -> None:
+        """Learns whether a process waits for further trials; without one, the next trial starts and builds anew."""
+        self._has_process = has_process
+
+    def affords_shared_rounds(self, num_rounds: int, contenders: Collection[int]) -> bool:
+        """Whether rounds in the process of the trials, with the shortest windows, end within the tolerated overrun.
+
+        Without a waiting process, a new one starts and builds.
+        """
+        needed_s = num_rounds * len(contenders) * self._shared_final_s
+        if not self._has_process:
+            plain_s = self._fresh_start_s(UNCOMPILED)
+            builds = {self._builds.get(number, UNCOMPILED) for number in contenders}
+            needed_s += plain_s + sum(self._fresh_start_s(build) - plain_s for build in builds)
+        return self._may_share and self.left_to_finals_s >= needed_s
+
+    @property
+    def _shared_final_s(self) -> float:
+        """Expected time of a final in the process of the trials with the shortest window, in seconds."""
+        return self._shared_start_s + self._least_window_s
+
+    @property
+    def _shared_start_s(self) -> float:
+        """Expected time of a final in the process of the trials beside its window, in seconds."""
+        recent = self._shared_around_s[-NUM_RECENT:]
+        return median(recent) if recent else SHARED_AROUND_S
 
     def _note_first_build(self, around_s: float, number: int | None, build: str) -> None:
         """Learns from a trial in a fresh process, which may have built what finals find in the compiler's cache."""
@@ -250,7 +317,11 @@ class Budget:
         return self._start_s(UNCOMPILED)
 
     def _start_s(self, build: str) -> float:
-        """Expected time of a fresh process beside its window, in seconds."""
+        """Expected time of a final beside its window, in seconds."""
+        return self._shared_start_s if self._is_shared else self._fresh_start_s(build)
+
+    def _fresh_start_s(self, build: str) -> float:
+        """Expected time of a new process beside its window, in seconds."""
         recent = self._around_s.get(build, ())[-NUM_RECENT:]
         if recent:
             return median(recent)
@@ -258,7 +329,7 @@ class Budget:
             # Kernels that cuDNN times are in no cache: ResNet-50 on an H100 took 36 and 41 s to switch, and its finals
             # 41 and 47 s more than others, though the compiler's cache had the graph.
             again_s = self._switch_s.get(build, self._rebuild_share * self._build_s(build))
-            return self._start_s(UNCOMPILED) + again_s
+            return self._fresh_start_s(UNCOMPILED) + again_s
         others = [*self._around_s.values(), self._trial_s.get(UNCOMPILED, []), *self._trial_s.values()]
         return next((median(times_s[-NUM_RECENT:]) for times_s in others if times_s), 0.0)
 
@@ -270,10 +341,13 @@ class Budget:
     def trial_s(self, settings: Settings | None = None) -> float:
         """Expected time of a trial in seconds, 0 before the first; without settings, of a model not compiled."""
         build = build_of(settings)
-        recent = sorted(self._trial_s.get(build, ())[-NUM_RECENT:])
+        if self._live_trial_s and not self._has_process:
+            return self._fresh_start_s(build) + self._usual_window_s
+        known_s = self._live_trial_s or self._trial_s
+        recent = sorted(known_s.get(build, ())[-NUM_RECENT:])
         if recent:
             return recent[math.ceil(SLOW_SHARE * len(recent)) - 1]
-        others = self._trial_s.get(UNCOMPILED) or next(iter(self._trial_s.values()), [])
+        others = known_s.get(UNCOMPILED) or next(iter(known_s.values()), [])
         if not others:
             return 0.0
         return median(others) + (self._build_s(build) if build != UNCOMPILED else 0.0)
@@ -283,7 +357,8 @@ class Budget:
 
         The second trial may take the time of the finals, and a tenth more than the given time, because with a single
         trial the finals would have nothing to compare. A second trial with another build may not: its finals build
-        again. Where even a plain second trial leaves no time for finals, any second trial may: no finals begin.
+        again. It leaves the time of finals in the process of the trials, where these are possible. Where even a plain
+        second trial leaves no time for finals, any second trial may take all: no finals begin.
 
         Args:
             settings: Settings of the next trial. If the next trial turns out fastest, the finals compile its model
@@ -292,11 +367,13 @@ class Budget:
         is_second = len(self._window_s) <= 1
         if is_second and (build_of(settings) in (UNCOMPILED, *self._trial_s) or not self._affords_plain_finals):
             return self._tolerated_s
+        if is_second and self._may_share:
+            return self._tolerated_s - LEAST_ROUNDS * 2 * self._shared_final_s
         kept_s = self.reserve_s
         if settings is not None:
             start_s = self._start_s(build_of(settings))
             own_s = [self._around_s_of(number) for number in self._kept_for[:1]] or [self.around_s]
-            kept_s = max(kept_s, LEAST_ROUNDS * (start_s + own_s[0] + 2 * self._least_window_s))
+            kept_s = max(kept_s, self._comparison_s(start_s + own_s[0] + 2 * self._least_window_s))
         return self.left_s - kept_s
 
     @property
@@ -340,13 +417,38 @@ class Budget:
         """Time kept for the finals, in seconds; in a short search, only the least time that finals need."""
         num_finalists = min(NUM_FINALISTS, self._num_rivals, self._num_trials // TRIALS_PER_FINALIST)
         num_rounds, share = (NOISY_ROUNDS, NOISY_SHARE) if self._is_noisy else (NUM_ROUNDS, FINALS_SHARE)
-        usual_s = num_rounds * (1 + num_finalists) * self.final_s if num_finalists else 0.0
+        usual_s = num_rounds * (1 + num_finalists) * self._planned_final_s if num_finalists else 0.0
         return max(self._verified_s, min(usual_s, share * self._total_s))
 
     @property
     def _verified_s(self) -> float:
         """Time of the fewest rounds of the contenders kept for, in seconds, with the shortest windows."""
-        return LEAST_ROUNDS * (self.round_s(self._kept_for) or 2 * self.least_final_s)
+        return self._comparison_s(self.round_s(self._kept_for) or 2 * self.least_final_s)
+
+    def _comparison_s(self, round_s: float) -> float:
+        """Time to keep for a comparison of two contenders, in seconds.
+
+        Usually the fewest rounds of new processes. Where these take more than FINALS_SHARE of the given time, the usual
+        rounds in the process of the trials: further trials gain more than new processes are worth.
+
+        Args:
+            round_s: Expected time of a round of new processes, in seconds.
+        """
+        fresh_s = LEAST_ROUNDS * round_s
+        is_too_long = self._may_share and fresh_s > FINALS_SHARE * self._total_s
+        return min(fresh_s, NUM_ROUNDS * 2 * self._shared_final_s) if is_too_long else fresh_s
+
+    @property
+    def _plans_sharing(self) -> bool:
+        """Whether finals in new processes would take too much of the given time."""
+        return self._may_share and LEAST_ROUNDS * 2 * self.least_final_s > FINALS_SHARE * self._total_s
+
+    @property
+    def _planned_final_s(self) -> float:
+        """Expected time of a run of the finals as planned, in seconds."""
+        if not self._plans_sharing:
+            return self.final_s
+        return self._shared_start_s + max(FINAL_WINDOW_S, self._usual_window_s)
 
     def affordable_finalists(self) -> int:
         """Number of best trials with time for all rounds beside the baseline, at least 1."""
@@ -360,11 +462,11 @@ class Budget:
 
     def affords_least_rounds(self, contenders: Collection[int]) -> bool:
         """Whether the fewest rounds of these trials, with the shortest windows, end within the tolerated overrun."""
-        return self._tolerated_s >= LEAST_ROUNDS * self.round_s(contenders)
+        return self.left_to_finals_s >= LEAST_ROUNDS * self.round_s(contenders)
 
     def affords_last_round(self, contenders: Collection[int]) -> bool:
         """Whether one round of these trials, with the shortest windows, ends within the tolerated overrun."""
-        return self._tolerated_s >= self.round_s(contenders)
+        return self.left_to_finals_s >= self.round_s(contenders)
 
     def enough_s(self, *, num_rivals: int) -> float:
         """Total time enough to compare the baseline with another trial, in seconds.
@@ -373,7 +475,7 @@ class Budget:
             num_rivals: Number of measured trials with other settings. The trials of a single rival and of the baseline
                 are the first round; among several rivals one was chosen, and all rounds are missing.
         """
-        num_rounds = LEAST_ROUNDS if num_rivals > 1 or self._shares_processes else LEAST_ROUNDS - 1
+        num_rounds = LEAST_ROUNDS if num_rivals > 1 else LEAST_ROUNDS - 1
         missing_s = num_rounds * (self.round_s(self._kept_for) or 2 * self.least_final_s)
         return self.spent_s + missing_s + (0.0 if num_rivals else self.trial_s())
 
@@ -396,12 +498,19 @@ class Budget:
         return sum(self._around_s_of(number) + self._least_window_s for number in contenders)
 
     def _around_s_of(self, number: int) -> float:
-        """Expected time of a fresh process of a trial's settings beside the window, in seconds.
+        """Expected time of a final of a trial's settings beside the window, in seconds.
 
         A process shared with other trials does not tell how long a separate process takes, which may compile the model.
         """
-        known_s = self._around_of.get(number)
-        return self._start_s(self._builds.get(number, UNCOMPILED)) if known_s is None else known_s
+        if self._is_shared:
+            return self._shared_start_s
+        known_s, build = self._around_of.get(number), self._builds.get(number, UNCOMPILED)
+        if known_s is not None:
+            return known_s
+        plain_s, start_s = self._start_s(UNCOMPILED), self._start_s(build)
+        # More workers take longer to fill their queues than the script's own did in the process of the baseline.
+        startup_s = median(self._startup_s) if self._startup_s else 0.0
+        return max(start_s, startup_s + self._live_around_of.get(number, 0.0) + start_s - plain_s)
 
     def final_window_s(self, runs: Sequence[int]) -> float:
         """Longest window of the next final, in seconds, with which the given finals fit the time left.

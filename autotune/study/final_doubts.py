@@ -1,4 +1,4 @@
-"""Reasons to doubt the finals: load by other programs, and single trials with a different ratio."""
+"""Reasons to doubt the finals: load by other programs, shared processes, and single trials with a different ratio."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from autotune.measure.pair_interval import TYPICAL_RUN_SPREAD
-from autotune.measure.paired import Comparison
+from autotune.measure.paired import SHARED_ERROR, Comparison
 from autotune.model.outcome import Outcome
+from autotune.model.result import StartKind
 from autotune.model.trial_records import FinalRecord
 from autotune.search.history import FinishedTrial
 from autotune.settings import Settings, changes_for_load
@@ -68,6 +69,19 @@ def disturbed_rounds(records: Sequence[FinalRecord]) -> dict[int, str]:
         if found is not None and found.disturbances_by_others:
             sentences.setdefault(record.round, found.disturbances_by_others[0])
     return sentences
+
+
+def shared_words(records: Sequence[FinalRecord]) -> str:
+    """A sentence on rounds in the process of the trials; empty when every run had a process of its own."""
+    shared = {record.round for record in records if record.result.start is StartKind.LIVE}
+    if not shared:
+        return ""
+    num_rounds = len({record.round for record in records})
+    which = "All rounds" if len(shared) == num_rounds else f"{len(shared)} of the {num_rounds} rounds"
+    return (
+        f"{which} of the finals ran in the process of the trials, because new processes did not fit the time. Rates "
+        f"there may differ from those of new processes by {SHARED_ERROR:.0%}, for which the interval allows."
+    )
 
 
 def load_words(records: Sequence[FinalRecord], numbers: Collection[int]) -> str:

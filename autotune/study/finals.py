@@ -1,6 +1,7 @@
-"""Runs the finals: the best few and the baseline once more, interleaved, in fresh processes.
+"""Runs the finals: the best few and the baseline once more, interleaved.
 
-All published figures come from the finals.
+All published figures come from the finals. Each run has a process of its own. When two rounds of new processes do not
+fit the time, trials or further rounds in the process of the trials take their place, with a longer interval.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from autotune.measure.pair_interval import MOST_TYPICAL_SPREAD, TYPICAL_RUN_SPREAD, half_width
 from autotune.measure.paired import (
+    SHARED_ERROR,
     Comparison,
     Final,
     choose_winner,
@@ -105,6 +107,8 @@ class Finals:
         self._budget, self._stop, self._on_event, self._seed = budget, stop, on_event, seed
         self._num_rivals = 1
         """Contenders at the start of the finals, without the baseline."""
+        self._is_shared = False
+        """Whether the rounds run in the process of the trials."""
 
     def run(
         self,
@@ -118,18 +122,28 @@ class Finals:
             finalists: The best trials, the fastest first.
             baseline: The trial of the script's own settings.
             unselected: Results of the trials themselves, by number, when no trial was chosen among several. A chosen
-                trial looks faster than its settings are; without a choice the trials are as good as a round of finals,
-                and count as the first round.
+                trial looks faster than its settings are; without a choice the trials are as good as a round of finals.
+                They count as the first round, and after a single round of finals as the second round where a trial
+                had the process of another trial.
 
         Returns:
             None when the search was asked to stop before the winner was known, or no contender can be measured.
         """
-        contenders = self._contenders(finalists, baseline, is_chosen=not unselected)
+        trials = unselected or {}
+        contenders = self._contenders(finalists, baseline, is_chosen=not trials)
         self._num_rivals = max(1, sum(baseline is None or number != baseline.number for number in contenders))
         if not contenders:
             return None
-        self._count_trials_as_round(contenders, unselected or {})
-        num_rounds = self._num_planned(contenders, unselected or {})
+        sharing = self._sharing(finalists, contenders, baseline, trials)
+        if sharing:
+            self._is_shared = True
+            self._budget.share_process()
+            contenders = self._contenders(sharing, baseline, is_chosen=False)
+            self._num_rivals = max(1, len(contenders) - 1)
+        is_alike = self._is_shared or all(result.start is not StartKind.LIVE for result in trials.values())
+        if is_alike:
+            self._count_trials_as_round(0, contenders, trials)
+        num_rounds = self._num_planned(contenders, trials if is_alike else {})
         num_left = sum(not self._is_whole(index, contenders) for index in range(num_rounds))
         if num_left:
             self._on_event(FinalsStarted(numbers=tuple(contenders), num_rounds=num_left))
@@ -149,7 +163,7 @@ class Finals:
             able = self._able(running, baseline)
             running = self._affordable(able, baseline, num_rounds - round_index)
             num_late += len(able) - len(running)
-            if not self._is_whole(round_index, running) and not self._budget.affords_last_round(running):
+            if not self._is_whole(round_index, running) and not self._can_measure(running):
                 break
             self._round(round_index, running, num_rounds)
             num_whole += self._is_whole(round_index, running)
@@ -157,6 +171,8 @@ class Finals:
                 if num_whole < num_rounds:
                     return None
                 break
+        if num_whole == 1 and not is_alike and self._count_trials_as_round(1, contenders, trials):
+            num_whole += 1
         # A dropped contender has fewer rounds than an interval needs.
         result = self._result(running, baseline) if self._records(contenders) else _without_runs(contenders, baseline)
         if result is None:
@@ -188,21 +204,60 @@ class Finals:
             return NUM_ROUNDS
         return 1 if contenders.keys() <= unselected.keys() else ROUNDS_ALONE
 
+    def _sharing(
+        self,
+        finalists: Sequence[FinishedTrial],
+        contenders: Mapping[int, FinishedTrial],
+        baseline: FinishedTrial | None,
+        trials: Mapping[int, TrialResult],
+    ) -> list[FinishedTrial]:
+        """The finalists for rounds in one process, the fastest first; empty where new processes are better or needed.
+
+        They are better when they fit the time. One round of them is enough where the trials count as the other.
+        """
+        self._budget.note_process(self._loop.has_process)
+        records, has_trials = self._records(dict(contenders)), contenders.keys() <= trials.keys()
+        is_begun = any(record.result.start is not StartKind.LIVE for record in records)
+        if len(contenders) < 2 or baseline is None or is_begun:
+            return []
+        if self._budget.affords_least_rounds((finalists[0].number, baseline.number)):
+            return []
+        if has_trials and self._budget.affords_last_round(contenders):
+            return []
+        num_rounds = LEAST_ROUNDS - 1 if has_trials else LEAST_ROUNDS
+        if not self._loop.can_share(baseline.settings):
+            return []
+        return [
+            trial
+            for trial in finalists
+            if self._budget.affords_shared_rounds(num_rounds, (trial.number, baseline.number))
+            and self._loop.can_share(trial.settings)
+        ]
+
+    def _can_measure(self, contenders: Mapping[int, FinishedTrial]) -> bool:
+        """Whether a round fits the time."""
+        if not self._is_shared:
+            return self._budget.affords_last_round(contenders)
+        self._budget.note_process(self._loop.has_process)
+        return self._budget.affords_shared_rounds(1, contenders)
+
     def _count_trials_as_round(
-        self, contenders: Mapping[int, FinishedTrial], unselected: Mapping[int, TrialResult]
-    ) -> None:
-        """Records the trials as the first round, unless a run of the finals exists already or a result is missing."""
-        if not contenders.keys() <= unselected.keys() or self._records(dict(contenders)):
-            return
+        self, round_index: int, contenders: Mapping[int, FinishedTrial], trials: Mapping[int, TrialResult]
+    ) -> bool:
+        """Records the trials as a round, unless a run of the round exists already or a result is missing."""
+        is_known = bool(self._done(round_index, dict(contenders)))
+        if is_known or not contenders.keys() <= trials.keys():
+            return False
         for number, trial in contenders.items():
             record = FinalRecord(
-                round=0,
+                round=round_index,
                 number=number,
                 settings=trial.settings,
-                result=unselected[number],
+                result=trials[number],
                 finished_at=datetime.now(UTC),
             )
             self._repository.record_final(self._study, record)
+        return True
 
     def _is_whole(self, round_index: int, contenders: dict[int, FinishedTrial]) -> bool:
         """Whether every contender has been measured in a round."""
@@ -261,7 +316,13 @@ class Finals:
                 others_s=self._budget.round_s([other for other in needed if other != number]),
                 num_alike=needed.count(number),
             )
-            result = self._loop.measure(contenders[number].settings, is_final=True, window_limit_s=limit_s, later=later)
+            result = self._loop.measure(
+                contenders[number].settings,
+                is_final=True,
+                is_shared=self._is_shared,
+                window_limit_s=limit_s,
+                later=later,
+            )
             if result.outcome is Outcome.INTERRUPTED:
                 return
             if result.measurement is not None:
@@ -335,7 +396,7 @@ class Finals:
 
     def _is_wide(self, gain: Comparison, contenders: Mapping[int, FinishedTrial]) -> bool:
         """Whether the interval of a gain is long, and another minute of rounds makes it shorter by a percent."""
-        half = math.log(gain.high / gain.low) / 2
+        half = math.log(gain.high / gain.low) / 2 - (SHARED_ERROR if self._is_shared else 0.0)
         if half <= max(WIDE, WIDE_SHARE * (1 - 1 / gain.ratio)):
             return False
         num_more = A_MINUTE_S / max(self._budget.round_s(contenders), 1e-9)
@@ -371,7 +432,7 @@ class Finals:
         if number not in comparisons and fits(records, against):
             number = against  # The script's own settings failed in a round: the gain over the script is unknown.
         comparison = comparisons.get(number) if number != against else None
-        winner, told = contenders[number], [final_doubts.disturbed_words(records)]
+        winner, told = contenders[number], [final_doubts.shared_words(records), final_doubts.disturbed_words(records)]
         told += self._taken_back(contenders, contenders[against], records)
         told += [self._unproven(finals, against)] if number == against else []
         is_gain = comparison is not None and comparison.is_gain
@@ -518,6 +579,7 @@ def _as_finals(records: Sequence[FinalRecord]) -> list[Final]:
             samples_per_second=_rate(record.result),
             peak_memory_bytes=record.result.peak_memory_bytes or 0,
             feasible=record.result.outcome is Outcome.OK,
+            is_shared=record.result.start is StartKind.LIVE,
         )
         for record in records
     ]
@@ -592,14 +654,12 @@ def results_without_choice(
 ) -> dict[int, TrialResult]:
     """Results of the finalists' own trials, by number; empty when the finalists were chosen among several trials.
 
-    A baseline without a rival counts as not chosen: its trial has a rate, and further runs would compare nothing. A
-    trial in a process of other trials is no run of the finals.
+    A baseline without a rival counts as not chosen: its trial has a rate, and further runs would compare nothing.
     """
     if finalists and num_rivals(history.feasible, history) > 1:
         return {}
     numbers = {trial.number for trial in (*finalists, history.baseline) if trial is not None}
-    results = {trial.number: trial.result for trial in read_trials() if trial.number in numbers}
-    return results if all(result.start is not StartKind.LIVE for result in results.values()) else {}
+    return {trial.number: trial.result for trial in read_trials() if trial.number in numbers}
 
 
 def fits(records: Sequence[FinalRecord], number: int) -> bool:
@@ -611,16 +671,18 @@ def published_rate(records: Sequence[FinalRecord], number: int) -> tuple[float, 
     """Geometric mean of a finalist's rates over the rounds, in samples per second, with the interval at 95 %.
 
     None when the finalist was never measured. The interval knows the spread of a finalist's own rounds and of the other
-    finalists' rounds (`autotune.measure.pair_interval`). With a single round, the interval is the round's own.
+    finalists' rounds (`autotune.measure.pair_interval`), and allows for rounds in the process of other runs as a
+    comparison does. With a single round, the interval is the round's own.
     """
-    measurements = [record.result.measurement for record in records if record.number == number]
-    measured = [measurement for measurement in measurements if measurement is not None]
+    results = [record.result for record in records if record.number == number]
+    measured = [result.measurement for result in results if result.measurement is not None]
     if not measured:
         return None
     if len(measured) == 1:
         return measured[0].samples_per_second, (measured[0].low, measured[0].high)
     rates = [math.log(measurement.samples_per_second) for measurement in measured]
     mean, half = fmean(rates), half_width(rates, _typical_spread(records, number), CONFIDENCE)
+    half += SHARED_ERROR * fmean(result.start is StartKind.LIVE for result in results if result.measurement is not None)
     return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))
 
 

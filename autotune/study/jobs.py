@@ -93,6 +93,7 @@ class Jobs:
         *,
         incumbent: float | None = None,
         is_final: bool = False,
+        is_shared: bool = False,
         window_limit_s: float = math.inf,
     ) -> TrialJob:
         """The job of a measurement; finals measure longer and never race.
@@ -101,13 +102,14 @@ class Jobs:
             settings: Settings to measure.
             incumbent: Best rate so far, in samples per second.
             is_final: Whether to measure longer, and never to race.
+            is_shared: Whether a final may run in a process of trials, which shows no growth of memory after its window.
             window_limit_s: Longest window for which there is time, in seconds; half of the usual steps are measured in
                 any case.
         """
         assert self.facts is not None and self.script_settings is not None
         builds_s = sum(setting.longest_build_s(settings) for setting in SETTINGS)
         start_limit_s = START_SLACK_S + START_FACTOR * self.facts.first_step_s + builds_s
-        serves = self.is_live and not is_final
+        serves = self.is_live and (is_shared or not is_final)
         maps = self._maps_of(settings, serves=serves)
         arguments = mapped_arguments(settings, self.script_settings, maps)
         job = self._job(
@@ -122,7 +124,7 @@ class Jobs:
             total_limit_s=start_limit_s + TOTAL_SLACK_S + STEPS_IN_TRIAL * self.facts.step_s,
             serves=serves,
         )
-        return replace(job, request=replace(job.request, looks_at_growth=is_final))
+        return replace(job, request=replace(job.request, looks_at_growth=is_final and not is_shared))
 
     def batch_probe(self, settings: Settings, factor: int) -> TrialJob:
         """The job of a compute-only rate with a batch `factor` times as large."""

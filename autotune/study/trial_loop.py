@@ -14,7 +14,7 @@ from autotune.errors import StoreError
 from autotune.measure.loss_parity import LossReference
 from autotune.model.events import LargerBatchStarted, MemoryShareStarted, Notice, OnEvent, TrialFinished, TrialStarted
 from autotune.model.outcome import Outcome
-from autotune.model.result import SWITCH, RankStatus, StartKind, TrialResult
+from autotune.model.result import STARTUP, SWITCH, RankStatus, StartKind, TrialResult
 from autotune.model.trial_records import TrialRecord
 from autotune.protocol.codec import to_plain
 from autotune.protocol.job import TrialJob
@@ -98,6 +98,8 @@ class TrialLoop:
         """Optimizer steps until the script ended by itself, when a trial needed more steps; None when unknown."""
         self._study, self._search, self._jobs, self._runner = study, search, jobs, runner
         self._repository, self._budget, self._stop, self._on_event = repository, budget, stop, on_event
+        if jobs.is_live:
+            budget.allow_sharing()
         self._owner = Owner.this_process()
         self._renewed_at = time.monotonic()
         self._others: frozenset[Owner] = frozenset()
@@ -136,6 +138,7 @@ class TrialLoop:
             known, self._others = self._others, self._live_others()
             if known - self._others:
                 self._adopt()
+            self._budget.note_process(self.has_process)
             self._keep_time_for_finals()
             if not self._budget.left_to_trials_s or not self._budget.allows_trial():
                 return LoopEnd(reason=self._why_time_is_spent(), is_limit=True)
@@ -167,11 +170,27 @@ class TrialLoop:
         if history.best is not None and rivals and not self._jobs.target.device.is_cpu:
             self._budget.keep_for_looks(history.best.number, history.best.settings)
 
+    @property
+    def has_process(self) -> bool:
+        """Whether a process of the script waits for further measurements."""
+        return isinstance(self._runner, KeepingRunner) and self._runner.has_process
+
+    def can_share(self, settings: Settings) -> bool:
+        """Whether a process of the script's own settings can go on with the settings."""
+        if not self.is_live or not isinstance(self._runner, KeepingRunner):
+            return False
+        own, other = (
+            replace(self._jobs.trial(each, is_final=True, is_shared=True), script_steps=self._script_steps)
+            for each in (self._search.script_settings, settings)
+        )
+        return self._runner.can_switch(own, other)
+
     def measure(
         self,
         settings: Settings,
         *,
         is_final: bool,
+        is_shared: bool = False,
         window_limit_s: float = math.inf,
         later: LaterFinals = NO_LATER_FINALS,
     ) -> TrialResult:
@@ -180,10 +199,17 @@ class TrialLoop:
         Args:
             settings: Settings to measure.
             is_final: Whether to measure longer, and never to race.
+            is_shared: Whether a final may run in the process of the trials.
             window_limit_s: Longest window, in seconds.
             later: The finals that must follow. A disturbed final is repeated only if these finals still fit the time.
         """
-        job = self._jobs.trial(settings, incumbent=self._incumbent(), is_final=is_final, window_limit_s=window_limit_s)
+        job = self._jobs.trial(
+            settings,
+            incumbent=self._incumbent(),
+            is_final=is_final,
+            is_shared=is_shared,
+            window_limit_s=window_limit_s,
+        )
         first = self._undisturbed(job, is_final=is_final, later=later)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
         if not is_again or self._stop.level or not self._budget.left_to_trials_s:
@@ -247,8 +273,7 @@ class TrialLoop:
         if self._quiet is None:
             return None
         self._progress.waits()
-        holds_memory = isinstance(self._runner, KeepingRunner) and self._runner.has_process
-        return self._quiet.wait(lambda: bool(self._stop.level), holds_memory=holds_memory)
+        return self._quiet.wait(lambda: bool(self._stop.level), holds_memory=self.has_process)
 
     def _look(self, run: Run) -> None:
         """Renews the lease and tells the progress of a running trial."""
@@ -295,6 +320,7 @@ class TrialLoop:
             number=number,
             settings=settings,
             is_fresh=is_fresh(result),
+            startup_s=sum(result.durations_s.get(part, 0.0) for part in STARTUP) if result.durations_s else None,
             switch_s=result.durations_s.get(SWITCH),
         )
 

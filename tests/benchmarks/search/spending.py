@@ -20,8 +20,9 @@ from typing import Any
 import optuna
 
 from autotune.lab.function_runner import FinishedRun
+from autotune.measure.window_stopping import FINALS_HALF_WIDTH_RATIO
 from autotune.model.outcome import Outcome
-from autotune.model.result import StartKind, TrialResult
+from autotune.model.result import SWITCH, StartKind, TrialResult
 from autotune.protocol.job import TrialJob
 from autotune.search.plan_state import PlanLimits
 from autotune.search.search_stopping import is_untried
@@ -73,7 +74,10 @@ class Clock:
 
 
 class PricedRunner:
-    """Answers from a problem, and moves the clock by the price of the run; a run past the end of the time is cut."""
+    """Answers from a problem, and moves the clock by the price of the run; a run past the end of the time is cut.
+
+    A process of trials serves further trials, and finals that allow it, until another final or a failure ends it.
+    """
 
     def __init__(self, problem: Problem, seed: int, clock: Clock, prices: Prices | None) -> None:
         self._problem, self._seed, self._clock, self._prices = problem, seed, clock, prices
@@ -85,7 +89,7 @@ class PricedRunner:
         settings = job.request.settings
         assert settings is not None
         self.num_runs += 1
-        is_final = job.request.incumbent_samples_per_second is None and self.num_runs > 1
+        is_final = job.request.window.half_width_ratio == FINALS_HALF_WIDTH_RATIO
         seed = self._seed if isinstance(self._problem, RecordedJob) else self._seed + 7919 * self.num_runs
         result = self._problem.run(settings, seed, job.request.incumbent_samples_per_second)
         result = self._priced(job, result, is_final=is_final)
@@ -98,21 +102,29 @@ class PricedRunner:
     def close(self) -> None:
         """Keeps no process."""
 
+    @property
+    def has_process(self) -> bool:
+        """Whether a process of trials waits."""
+        return self._is_warm
+
+    def can_switch(self, before: TrialJob, job: TrialJob) -> bool:
+        """Whether a process can go on with another job."""
+        return job.serves
+
     def _priced(self, job: TrialJob, result: TrialResult, *, is_final: bool) -> TrialResult:
         measured = result.measurement
         if self._prices is None:
             wall_s, window_s = result.wall_s, measured.window_s if measured is not None else 0.0
         else:
-            is_shared = self._prices.is_live and not is_final and self._is_warm
+            is_shared = self._prices.is_live and job.serves and self._is_warm
             is_compiled = job.request.settings is not None and job.request.settings.compile
             compile_s = self._prices.compile_s if is_compiled and not (is_shared and self._has_compiled) else 0.0
             window_s = self._prices.window_s if measured is not None else 0.0
             wall_s = (0.0 if is_shared else self._prices.start_s) + compile_s + window_s
             if is_shared:
-                result = replace(result, start=StartKind.LIVE)
-            if not is_final:
-                self._is_warm = result.outcome.is_complete
-                self._has_compiled = self._is_warm and (is_compiled or (is_shared and self._has_compiled))
+                result = replace(result, start=StartKind.LIVE, durations_s={SWITCH: compile_s})
+            self._is_warm = job.serves and result.outcome.is_complete
+            self._has_compiled = self._is_warm and (is_compiled or (is_shared and self._has_compiled))
         if measured is None:
             return replace(result, wall_s=wall_s)
         wanted_s = min(job.request.window.max_window_s, FINAL_FACTOR * window_s if is_final else window_s)
@@ -183,7 +195,8 @@ def searched(problem: Problem, seed: int, budget_s: float, prices: Prices | None
         fixed_estimate_bytes=problem.fixed_estimate_bytes,
     )
     search = Search(None, "benchmark", problem.space, limits, seed=seed, max_trials=40, spend_all=False)
-    spec = search_spec(memory_cap="4GiB", budget_s=budget_s)
+    is_live = prices is not None and prices.is_live
+    spec = search_spec(memory_cap="4GiB", budget_s=budget_s, start="live" if is_live else "fresh")
     facts = problem.grid.header.facts if isinstance(problem, RecordedJob) else script_facts()
     target = replace(make_target(spec, cpu_machine().device), cap_bytes=problem.cap_bytes)
     runner = PricedRunner(problem, seed, clock, prices)

@@ -250,6 +250,47 @@ def test_a_model_that_several_processes_train_at_once_is_refused_by_name(project
     assert "Traceback" not in talk
 
 
+SLOW_TO_START = """
+import time
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Slow(Dataset):
+    def __len__(self):
+        return 64000
+
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.zeros(16), index % 3
+
+
+loader = DataLoader(Slow(), batch_size=16)
+time.sleep(10)  # after the loader, so that each process has to wait by itself
+model = torch.nn.Linear(16, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for inputs, targets in loader:
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_a_short_search_of_a_script_that_starts_slowly_compares_in_one_process_and_says_so(project):
+    """Four new processes of 15 s do not fit 60 s beside the probe and two trials."""
+    (project / "train.py").write_text(SLOW_TO_START)
+    code, output, talk = finished(autotune(project, "search", "train.py", "--time", "60s", "--start", "live", "--json"))
+    assert code == 0, talk
+    result = json.loads(output)
+    assert result["status"] == "improved" and result["speedup"]["ratio"] > 1.3, talk
+    assert any("rounds of the finals ran in the process of the trials" in note for note in result["notes"]), talk
+    code, output, talk = finished(autotune(project, "report", "train", "--format", "json", "--out", "-"))
+    assert "live" in [final["start"] for final in json.loads(output)["finals"]], talk
+    assert not strays(project)
+
+
 @pytest.mark.slow
 def test_a_search_measures_live_where_it_is_asked_to_and_tells_so(project):
     command = ["search", "train.py", "--trials", "4", "--time", "2m", "--start", "live", *NARROW]

@@ -7,6 +7,7 @@ import pytest
 
 from autotune.measure.pair_interval import MOST_TYPICAL_SPREAD, PRIOR_WIDTH
 from autotune.measure.paired import (
+    SHARED_ERROR,
     Comparison,
     Final,
     choose_winner,
@@ -357,3 +358,14 @@ def test_clear_gains_of_noisy_rounds_are_found_with_the_noise_of_all_finalists()
     alone = {number: rates[number] for number in (0, 9)}
     assert not compare(finals_of(alone), 9, 0, num_candidates=3).is_gain
     assert compare(finals_of(rates), 9, 0, num_candidates=3, is_last=True).is_gain
+
+
+def test_rounds_in_a_process_of_earlier_runs_make_the_interval_longer_by_their_share():
+    finals = finals_of({0: [100.0, 101.0], 1: [150.0, 151.0]})
+    fresh = compare(finals, 1, 0)
+    one = [replace(final, is_shared=final.round == 0 and final.candidate == 1) for final in finals]
+    both = [replace(final, is_shared=True) for final in finals]
+    for found, error in ((compare(one, 1, 0), SHARED_ERROR / 2), (compare(both, 1, 0), SHARED_ERROR)):
+        assert found.ratio == fresh.ratio
+        assert math.log(found.low) == pytest.approx(math.log(fresh.low) - error)
+        assert math.log(found.high) == pytest.approx(math.log(fresh.high) + error)

@@ -193,3 +193,10 @@ def test_kernels_of_attention_in_a_graph_of_the_scripts_own_need_a_new_process()
     assert reason.startswith("sdpa_backend: a graph of the script's own")
     plain = asks(facts=script_facts())
     assert why_fresh(plain, changed(plain, settings=replace(OWN, sdpa_backend="flash"))) == ""
+
+
+def test_a_process_can_go_on_with_a_job_that_serves_and_changes_nothing_read_at_the_start() -> None:
+    runner, own = LiveRunner(Starter()), asks()
+    assert runner.can_switch(own, changed(own, settings=replace(OWN, num_workers=2)))
+    assert not runner.can_switch(own, changed(own, settings=replace(OWN, expandable_segments=True)))
+    assert not runner.can_switch(own, replace(own, serves=False))

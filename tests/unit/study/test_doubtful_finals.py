@@ -40,9 +40,13 @@ class Machine:
     """Whether the neighbour is at work, by the number of the run."""
     quiet: dict[Settings, float] = field(default_factory=lambda: dict(QUIET))
     num_runs: int = 0
+    has_process: bool = False
     records: list[Any] = field(default_factory=list)
 
-    def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float, **later: Any) -> TrialResult:
+    def can_share(self, settings: Settings) -> bool:
+        return False
+
+    def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float, **others: Any) -> TrialResult:
         is_loaded = self.is_loaded(self.num_runs)
         self.num_runs += 1
         rate = (BESIDE_LOAD if is_loaded else self.quiet)[settings] * (1 + 0.002 * (self.num_runs % 3))
