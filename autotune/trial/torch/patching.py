@@ -40,7 +40,7 @@ def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
     """
     rebound: list[Callable[..., Any]] | None = getattr(getattr(owner, name), _REBOUND, None)
     original = getattr(owner, name) if rebound is None else rebound[0]
-    replacement = functools.wraps(original)(make(_callable_on_lazy_modules(owner, original)))
+    replacement = functools.wraps(original)(_past_lazy_modules(owner, original, make(original)))
     if rebound is None:
         setattr(owner, name, replacement)
     else:
@@ -62,14 +62,14 @@ def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
     return restore
 
 
-def _callable_on_lazy_modules(owner: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The function for a wrapper to call; torch is imported already, or has no part in the training."""
-    torch = sys.modules.get("torch")
+def _past_lazy_modules(owner: Any, original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """The wrapper; as a method of tensors without the parameters of lazy modules, which refuse most questions."""
+    torch = sys.modules.get("torch")  # Imported already, or no part of the training.
     if torch is None or owner is not getattr(torch, "Tensor", None):
-        return original
-    from autotune.trial.torch.torch_names import tensor_method
+        return wrapper
+    from autotune.trial.torch.torch_names import past_uninitialized
 
-    return tensor_method(original)
+    return past_uninitialized(original, wrapper)
 
 
 @contextmanager

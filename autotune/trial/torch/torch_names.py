@@ -49,17 +49,17 @@ UNINITIALIZED: Any = getattr(torch.nn.parameter, "UninitializedTensorMixin", Non
 """Base class of the parameters and buffers of lazy modules before their first call."""
 
 
-def tensor_method(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of `torch.Tensor` for a wrapper to call; also works on the parameters of lazy modules.
+def past_uninitialized(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """A wrapper of a method of `torch.Tensor` that leaves the parameters of lazy modules to the original.
 
     Such a parameter refuses each method that is not in torch's own list of methods, and a wrapper is not in the list.
     """
     if UNINITIALIZED is None:
-        return original
+        return wrapper
 
     def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(tensor, UNINITIALIZED):
-            return original(tensor, *args, **kwargs)
+            return wrapper(tensor, *args, **kwargs)
         kind: Any = type(tensor)
         return super(UNINITIALIZED, kind).__torch_function__(original, (kind,), (tensor, *args), kwargs)
 
