@@ -87,6 +87,8 @@ class FinalsStarted:
 
     numbers: tuple[int, ...]
     num_rounds: int
+    is_shared: bool = False
+    """True when the rounds run in the process of the trials, because new processes do not fit the time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

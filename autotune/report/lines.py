@@ -94,7 +94,8 @@ def event_lines(event: Event, status: StudyStatus) -> tuple[str, ...]:
     if isinstance(event, FinalsStarted):
         numbers = ", ".join(map(str, event.numbers))
         again = f"trials {numbers} run again in turns" if len(event.numbers) > 1 else f"trial {numbers} runs again"
-        return (f"finals: {again}, {event.num_rounds} rounds of fresh processes",)
+        where = "in the process of the trials" if event.is_shared else "of fresh processes"
+        return (f"finals: {again}, {event.num_rounds} rounds {where}",)
     if isinstance(event, FinalFinished):
         return (f"final {event.round + 1}: trial {event.number}, {_final_words(event.result)}",)
     if isinstance(event, Notice):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from autotune.search.blame import changes_of, with_changes
 from autotune.search.forecast import Forecast, forecast
 from autotune.search.history import FinishedTrial, History
+from autotune.search.memory_model import MemoryModel
+from autotune.search.peak_forecast import PeakForecast
 from autotune.search.plan_state import Candidate, PlanLimits
 from autotune.settings import Settings
 from autotune.space.search_space import SearchSpace
@@ -18,6 +20,11 @@ SIMPLER_STAGE = "simpler"
 
 MAX_SIMPLER = 16
 """Most trials that take changes back: more than a dozen changes are rare, and noise may move the leader."""
+
+
+LEAST_FIT = 0.8
+"""Least probability that settings with a change taken back fit the memory: bf16 without need for speed may be what lets
+the micro-batch fit."""
 
 
 def without_useless_changes(history: History, space: SearchSpace, limits: PlanLimits) -> Candidate | None:
@@ -37,8 +44,12 @@ def without_useless_changes(history: History, space: SearchSpace, limits: PlanLi
     if leader.settings == history.script_settings:
         return None
     current = simplest(leader, history, noise_ratio=limits.noise_ratio)
+    memory = MemoryModel(history, space, limits.cap_bytes, limits.fixed_bytes)
+    peaks = PeakForecast(history, space, limits.reachable_bytes or limits.cap_bytes, limits.fixed_estimate_bytes)
     for settings in _with_fewer_changes(current.settings, history, expected, space):
-        if settings not in history and space.why_not(settings) is None:
+        if settings in history or space.why_not(settings) is not None or memory.ruled_out(settings) is not None:
+            continue
+        if peaks.fit_probability(settings) >= LEAST_FIT:
             return Candidate(settings=settings, stage=SIMPLER_STAGE)
     return None
 

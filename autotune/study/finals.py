@@ -146,7 +146,8 @@ class Finals:
         num_rounds = self._num_planned(contenders, trials if is_alike else {})
         num_left = sum(not self._is_whole(index, contenders) for index in range(num_rounds))
         if num_left:
-            self._on_event(FinalsStarted(numbers=tuple(contenders), num_rounds=num_left))
+            numbers = tuple(contenders)
+            self._on_event(FinalsStarted(numbers=numbers, num_rounds=num_left, is_shared=self._is_shared))
         running, num_late, num_whole = dict(contenders), 0, 0
         for round_index in range(MAX_ROUNDS):
             if round_index >= num_rounds and is_look(round_index):

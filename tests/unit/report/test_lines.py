@@ -157,6 +157,11 @@ def test_finals_say_who_runs_and_what_came_out():
     assert event_lines(lost, MEASURED) == ("final 2: trial 7, timed out (It took 90 s.)",)
 
 
+def test_finals_in_the_process_of_the_trials_are_announced_so():
+    (line,) = event_lines(FinalsStarted(numbers=(0, 7), num_rounds=3, is_shared=True), MEASURED)
+    assert line == "finals: trials 0, 7 run again in turns, 3 rounds in the process of the trials"
+
+
 def test_what_only_the_live_view_shows_is_no_line():
     started = (TrialStarted(number=4, settings=TUNED, stage="workers"), FinalStarted(round=0, number=4))
     assert [event_lines(event, MEASURED) for event in started] == [(), ()]

@@ -21,7 +21,7 @@ from autotune.search.worker_stages import USUAL_STAGE
 from autotune.settings import Settings
 from autotune.settings.compile_mode import BUILD_S, build_of
 from autotune.space.derive import derive_space
-from autotune.space.search_space import SearchSpace
+from autotune.space.search_space import SPLIT, SearchSpace
 from autotune.units import GIB
 from tests.benchmarks.search.family import make_space
 from tests.unit.facts import gpu_machine, script_facts, search_spec
@@ -192,6 +192,27 @@ def test_changes_that_gain_nothing_are_taken_back() -> None:
         assert num < 12
     found = simplest(history.feasible[0], history, noise_ratio=limits.noise_ratio)
     assert found.settings.differences(OWN).keys() == {"precision"}
+
+
+def test_a_change_that_lets_the_micro_batch_fit_is_not_taken_back() -> None:
+    """Half of the trials over the cap took back the number format of a micro-batch that fits in bf16 alone."""
+    own = Settings(batch_size=32, grad_accum_steps=2)
+    allowed = {"precision": ("fp32", "bf16"), "pin_memory": (False, True), SPLIT: tuple(range(7))}
+    space = make_space(own, allowed, device_is_cpu=False)
+    larger = {"batch_size": 64, "grad_accum_steps": 1, "precision": "bf16", "pin_memory": True}
+    known = [
+        trial(0, own, 100.0, peak=2.6),
+        trial(1, replace(own, precision="bf16"), 101.0, peak=1.9),
+        trial(2, replace(own, **larger), 200.0, peak=3.4),
+    ]
+    history, taken_back = History(known, own), list[Settings]()
+    while (candidate := without_useless_changes(history, space, LIMITS)) is not None:
+        taken_back.append(candidate.settings)
+        peak = 3.4 if candidate.settings.batch_size == 64 else 1.9
+        measured_now = trial(len(history) + 1, candidate.settings, 190.0, peak=peak)
+        history = history.with_trials([replace(measured_now, stage=SIMPLER_STAGE)])
+    assert replace(own, **{**larger, "pin_memory": False}) in taken_back
+    assert all(one.precision == "bf16" for one in taken_back if one.batch_size == 64)
 
 
 def test_a_change_that_pays_is_never_taken_back() -> None:
