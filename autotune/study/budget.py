@@ -180,7 +180,7 @@ class Budget:
         self._kept_for, self._is_noisy, self._num_rivals = tuple(contenders), is_noisy, num_rivals
 
     def keep_for_looks(self, number: int, settings: Settings) -> None:
-        """Keeps time after the finals for the memory of a trial, in one new process.
+        """Keeps time after the finals for the memory of a trial, in one process: a new one, or that of shared finals.
 
         The fewest rounds of two contenders come first: the tolerated overrun leaves the looks out.
 
@@ -188,7 +188,8 @@ class Budget:
             number: Number of the trial.
             settings: Settings of the trial.
         """
-        self._looks_s = min(LOOKS_SHARE * self._total_s, self.fresh_s(number, settings) + LOOKS_S)
+        start_s = 0.0 if self._plans_sharing else self.fresh_s(number, settings)
+        self._looks_s = min(LOOKS_SHARE * self._total_s, start_s + LOOKS_S)
 
     def fresh_s(self, number: int, settings: Settings) -> float:
         """Expected time of a trial's settings in a new process with the shortest window, in seconds."""
