@@ -15,6 +15,9 @@ MAX_WARMUP_S = 10.0
 STEADY_WARMUP_S = 1.5
 STEADY_WARMUP_STEPS = 10
 """Steps and seconds after which nothing is left to warm, and only the noise of a shared host hides the steadiness."""
+LONG_STEP_S, LONG_STEPS_ALIKE = 1.0, 0.02
+"""Step, in seconds, from which three steps that differ by no more than this share end the warm-up: a long step is the
+mean of much work, and three more of nanoGPT's 1.4 s made every run 4 s longer."""
 LAST_WARMUP_STEPS = 6
 """Last steps of the warm-up, for the test of steadiness and the time of a step."""
 COMPUTE_BLOCK_S = 0.02
@@ -38,6 +41,9 @@ def is_warm(blocks: Sequence[Block], elapsed_s: float, plan: Plan, num_updates: 
         return False
     is_long = elapsed_s >= STEADY_WARMUP_S and len(blocks) >= STEADY_WARMUP_STEPS
     if is_long or elapsed_s >= MAX_WARMUP_S or _has_taken(WARM_UP_SHARE, plan, num_updates):
+        return True
+    last = [block.busy_s for block in blocks[-MIN_WARMUP_STEPS:]]
+    if min(last) >= LONG_STEP_S and max(last) <= (1 + LONG_STEPS_ALIKE) * min(last):
         return True
     return warmed_up([block.busy_s for block in blocks[-LAST_WARMUP_STEPS:]])
 

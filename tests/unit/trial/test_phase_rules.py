@@ -60,3 +60,20 @@ def test_the_ramp_lasts_until_no_worker_s_batch_needs_new_page_locked_memory() -
     assert is_steady(ramp(*[0.1] * 30), plan, num_unchanged=4)
     assert is_steady(ramp(*[0.1] * 101), plan, num_unchanged=0)
     assert is_steady(ramp(*[0.1] * 30), replace(plan, script_steps=120), num_updates=30, num_unchanged=0)
+
+
+@pytest.mark.parametrize(
+    ("steps_s", "is_over"),
+    [
+        ((9.0, 1.4, 1.4), False),
+        ((9.0, 1.4, 1.4, 1.41), True),
+        ((9.0, 1.4, 1.4, 1.45), False),
+        ((0.9, 0.5, 0.5, 0.5), False),
+        ((0.9, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5), True),
+    ],
+)
+def test_three_long_steps_alike_end_the_warm_up_and_shorter_ones_take_six(
+    steps_s: tuple[float, ...], is_over: bool
+) -> None:
+    """The steps of nanoGPT take 1.4 s, and are steady from the second on."""
+    assert phase_rules.is_warm(ramp(*steps_s), 1.0, PLAN, len(steps_s)) is is_over
