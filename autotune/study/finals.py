@@ -130,16 +130,9 @@ class Finals:
             None when the search was asked to stop before the winner was known, or no contender can be measured.
         """
         trials = unselected or {}
-        contenders = self._contenders(finalists, baseline, is_chosen=not trials)
-        self._num_rivals = max(1, sum(baseline is None or number != baseline.number for number in contenders))
+        contenders = self._begin(finalists, baseline, trials)
         if not contenders:
             return None
-        sharing = self._sharing(finalists, contenders, baseline, trials)
-        if sharing:
-            self._is_shared = True
-            self._budget.share_process()
-            contenders = self._contenders(sharing, baseline, is_chosen=False)
-            self._num_rivals = max(1, len(contenders) - 1)
         is_alike = self._is_shared or all(result.start is not StartKind.LIVE for result in trials.values())
         if is_alike:
             self._count_trials_as_round(0, contenders, trials)
@@ -182,6 +175,19 @@ class Finals:
         return replace(
             result, is_compared=is_compared, shortened=self._shortened(num_late, len(running), num_rounds, num_whole)
         )
+
+    def _begin(
+        self, finalists: Sequence[FinishedTrial], baseline: FinishedTrial | None, trials: Mapping[int, TrialResult]
+    ) -> dict[int, FinishedTrial]:
+        """Chooses the process of the rounds, and the contenders, by number."""
+        contenders = self._contenders(finalists, baseline, is_chosen=not trials)
+        sharing = self._sharing(finalists, contenders, baseline, trials)
+        if sharing:
+            self._is_shared = True
+            self._budget.share_process()
+            contenders = self._contenders(sharing, baseline, is_chosen=False)
+        self._num_rivals = max(1, sum(baseline is None or number != baseline.number for number in contenders))
+        return contenders
 
     def _contenders(
         self, finalists: Sequence[FinishedTrial], baseline: FinishedTrial | None, *, is_chosen: bool
