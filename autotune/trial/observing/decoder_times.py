@@ -90,20 +90,35 @@ def _by_nvjpeg(images: Sequence[bytes]) -> Callable[[], int]:
 
 
 def _by_dali(images: Sequence[bytes]) -> Callable[[], int]:
-    dali: Any = import_module("nvidia.dali")
-    fn: Any = import_module("nvidia.dali.fn")
     encoded = [np.frombuffer(image, np.uint8) for image in images]
-
-    pipeline: Any = dali.Pipeline(batch_size=len(images), num_threads=2, device_id=torch.cuda.current_device())
-    with pipeline:
-        pipeline.set_outputs(fn.decoders.image(fn.external_source(source=lambda: encoded, batch=True), device="mixed"))
-    pipeline.build()
+    pipeline = dali_pipeline(lambda: encoded, len(images), torch.cuda.current_device())
 
     def run() -> int:
         [decoded] = pipeline.run()  # without a stream to join, the call waits for the pipeline's own
         return sum(int(np.prod(shape)) for shape in decoded.shape())
 
     return run
+
+
+def dali_pipeline(source: Callable[[], Sequence[Any]], num_images: int, device_id: int | None) -> Any:
+    """A pipeline of DALI whose every run decodes one list of images, no more and no less.
+
+    A pipeline that works ahead has a list ready after any pause, and a run then takes 1 ms for 40 ms of work.
+
+    Args:
+        source: Gives the encoded images of a run, as arrays of bytes.
+        num_images: Length of the list.
+        device_id: Number of the CUDA device; None decodes on the CPU.
+    """
+    dali: Any = import_module("nvidia.dali")
+    fn: Any = import_module("nvidia.dali.fn")
+    in_turn = {"exec_pipelined": False, "exec_async": False}
+    pipeline: Any = dali.Pipeline(batch_size=num_images, num_threads=2, device_id=device_id, **in_turn)
+    device = "cpu" if device_id is None else "mixed"
+    with pipeline:
+        pipeline.set_outputs(fn.decoders.image(fn.external_source(source=source, batch=True), device=device))
+    pipeline.build()
+    return pipeline
 
 
 def _all(decode: Decode, images: Sequence[bytes]) -> None:
