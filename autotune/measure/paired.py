@@ -27,7 +27,7 @@ that drift."""
 
 SHARED_ERROR = 0.08
 """Difference of the logarithm of a ratio in one process from the ratio of new processes, at 95 %. Of 25 changes of a
-script on an H200, one was 0.10 off, one 0.07, the others no more than their noise: `python -m tests.benchmarks.live`.
+script on an H200, one was 0.10 off, one 0.07, and the rest no more than the noise: `python -m tests.benchmarks.live`.
 """
 
 MIN_COMMON_ROUNDS = 2

@@ -275,6 +275,11 @@ class TrialResult:
             raise ValueError(f"a trial that ended {self.outcome} needs a measurement")
 
     @property
+    def is_live(self) -> bool:
+        """Whether the process had measured other settings before."""
+        return self.start is StartKind.LIVE
+
+    @property
     def why(self) -> str:
         """The reason, with the failing place in the code."""
         return f"{self.reason.rstrip('.')} at {self.place}" if self.place else self.reason

@@ -97,10 +97,10 @@ class Budget:
         *,
         keeps_builds: bool = False,
     ) -> None:
-        self._may_share = self._is_shared = False
-        """Whether finals may run in the process of the trials, and whether they do."""
-        self._has_process = False
-        """Whether a process waits for further trials."""
+        self._has_process: Callable[[], bool] | None = None
+        """Says whether a process waits for further trials; None where finals cannot run in such a process."""
+        self._is_shared = False
+        """Whether the finals run in the process of the trials."""
         self._rebuild_share = REBUILD_SHARE if keeps_builds else 1.0
         self._total_s = total_s
         self._now = now
@@ -264,29 +264,31 @@ class Budget:
         else:
             self._note_around(wall_s - window_s, number, build_of(settings))
 
-    def allow_sharing(self) -> None:
-        """Expects that a process of trials can measure finals too when new processes do not fit the time."""
-        self._may_share = True
+    def allow_sharing(self, has_process: Callable[[], bool]) -> None:
+        """Expects that a process of trials can measure finals too when new processes do not fit the time.
+
+        Args:
+            has_process: Says whether such a process waits. Without one, the next trial starts and builds anew.
+        """
+        self._has_process = has_process
 
     def share_process(self) -> None:
         """Expects the finals to run in the process of the trials from now on."""
         self._is_shared = True
-
-    def note_process(self, has_process: bool) -> None:
-        """Learns whether a process waits for further trials; without one, the next trial starts and builds anew."""
-        self._has_process = has_process
 
     def affords_shared_rounds(self, num_rounds: int, contenders: Collection[int]) -> bool:
         """Whether rounds in the process of the trials, with the shortest windows, end within the tolerated overrun.
 
         Without a waiting process, a new one starts and builds.
         """
+        if self._has_process is None:
+            return False
         needed_s = num_rounds * len(contenders) * self._shared_final_s
-        if not self._has_process:
+        if not self._has_process():
             plain_s = self._fresh_start_s(UNCOMPILED)
             builds = {self._builds.get(number, UNCOMPILED) for number in contenders}
             needed_s += plain_s + sum(self._fresh_start_s(build) - plain_s for build in builds)
-        return self._may_share and self.left_to_finals_s >= needed_s
+        return self.left_to_finals_s >= needed_s
 
     @property
     def _shared_final_s(self) -> float:
@@ -342,7 +344,7 @@ class Budget:
     def trial_s(self, settings: Settings | None = None) -> float:
         """Expected time of a trial in seconds, 0 before the first; without settings, of a model not compiled."""
         build = build_of(settings)
-        if self._live_trial_s and not self._has_process:
+        if self._live_trial_s and self._has_process is not None and not self._has_process():
             return self._fresh_start_s(build) + self._usual_window_s
         known_s = self._live_trial_s or self._trial_s
         recent = sorted(known_s.get(build, ())[-NUM_RECENT:])
@@ -368,7 +370,7 @@ class Budget:
         is_second = len(self._window_s) <= 1
         if is_second and (build_of(settings) in (UNCOMPILED, *self._trial_s) or not self._affords_plain_finals):
             return self._tolerated_s
-        if is_second and self._may_share:
+        if is_second and self._has_process is not None:
             return self._tolerated_s - LEAST_ROUNDS * 2 * self._shared_final_s
         kept_s = self.reserve_s
         if settings is not None:
@@ -436,13 +438,16 @@ class Budget:
             round_s: Expected time of a round of new processes, in seconds.
         """
         fresh_s = LEAST_ROUNDS * round_s
-        is_too_long = self._may_share and fresh_s > FINALS_SHARE * self._total_s
-        return min(fresh_s, NUM_ROUNDS * 2 * self._shared_final_s) if is_too_long else fresh_s
+        return min(fresh_s, NUM_ROUNDS * 2 * self._shared_final_s) if self._is_too_long(fresh_s) else fresh_s
+
+    def _is_too_long(self, fresh_s: float) -> bool:
+        """Whether finals in new processes, which take so many seconds, rather run in the process of the trials."""
+        return self._has_process is not None and fresh_s > FINALS_SHARE * self._total_s
 
     @property
     def _plans_sharing(self) -> bool:
-        """Whether finals in new processes would take too much of the given time."""
-        return self._may_share and LEAST_ROUNDS * 2 * self.least_final_s > FINALS_SHARE * self._total_s
+        """Whether even uncompiled finals are planned in the process of the trials."""
+        return self._is_too_long(LEAST_ROUNDS * 2 * self.least_final_s)
 
     @property
     def _planned_final_s(self) -> float:

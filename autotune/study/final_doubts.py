@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from autotune.measure.pair_interval import TYPICAL_RUN_SPREAD
 from autotune.measure.paired import SHARED_ERROR, Comparison
 from autotune.model.outcome import Outcome
-from autotune.model.result import StartKind
 from autotune.model.trial_records import FinalRecord
 from autotune.search.history import FinishedTrial
 from autotune.settings import Settings, changes_for_load
@@ -38,7 +37,7 @@ def is_loaded(record: FinalRecord) -> bool:
 def without_loaded(
     records: Sequence[FinalRecord], suspected: Collection[int], baseline: int | None
 ) -> tuple[FinalRecord, ...]:
-    """All runs without the suspects' loaded rounds; a round is loaded by the suspect's or the baseline's run."""
+    """All runs but those of suspects in loaded rounds, in which the suspect or the baseline ran beside other load."""
     loaded = {record.round for record in records if record.number == baseline and is_loaded(record)}
     return tuple(
         record
@@ -48,10 +47,10 @@ def without_loaded(
 
 
 def counted(records: Sequence[FinalRecord]) -> tuple[FinalRecord, ...]:
-    """The runs that decide: those of quiet rounds where at least two rounds, and half of all, were quiet; else all.
+    """The runs of quiet rounds if at least two rounds, and half of all, were quiet; else all runs.
 
-    Which rounds count follows from the surroundings alone, never from a rate. A round with a failed run counts in any
-    case, because settings that do not fit the memory have failed beside other load too.
+    The choice follows from the surroundings alone, never from a rate. A round with a failed run counts in any case,
+    because settings fail for want of memory on a quiet machine too.
     """
     rounds, disturbed = {record.round for record in records}, disturbed_rounds(records)
     num_quiet = len(rounds - disturbed.keys())
@@ -62,7 +61,7 @@ def counted(records: Sequence[FinalRecord]) -> tuple[FinalRecord, ...]:
 
 
 def disturbed_rounds(records: Sequence[FinalRecord]) -> dict[int, str]:
-    """What disturbed each of the rounds that others disturbed, as a sentence."""
+    """A sentence on the disturbance of each disturbed round, by round."""
     sentences: dict[int, str] = {}
     for record in records:
         found = record.result.surroundings
@@ -73,7 +72,7 @@ def disturbed_rounds(records: Sequence[FinalRecord]) -> dict[int, str]:
 
 def shared_words(records: Sequence[FinalRecord]) -> str:
     """A sentence on rounds in the process of the trials; empty when every run had a process of its own."""
-    shared = {record.round for record in records if record.result.start is StartKind.LIVE}
+    shared = {record.round for record in records if record.result.is_live}
     if not shared:
         return ""
     num_rounds = len({record.round for record in records})

@@ -26,7 +26,7 @@ from autotune.measure.paired import (
 )
 from autotune.model.events import FinalFinished, FinalsStarted, FinalStarted, OnEvent
 from autotune.model.outcome import Outcome
-from autotune.model.result import StartKind, TrialResult
+from autotune.model.result import TrialResult
 from autotune.model.search_result import Steadiness
 from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.beside_load import is_suspect
@@ -133,7 +133,7 @@ class Finals:
         contenders = self._begin(finalists, baseline, trials)
         if not contenders:
             return None
-        is_alike = self._is_shared or all(result.start is not StartKind.LIVE for result in trials.values())
+        is_alike = self._is_shared or not any(result.is_live for result in trials.values())
         if is_alike:
             self._count_trials_as_round(0, contenders, trials)
         num_rounds = self._num_planned(contenders, trials if is_alike else {})
@@ -165,8 +165,8 @@ class Finals:
                 if num_whole < num_rounds:
                     return None
                 break
-        if num_whole == 1 and not is_alike and self._count_trials_as_round(1, contenders, trials):
-            num_whole += 1
+        if num_whole == 1 and not is_alike:
+            num_whole += self._has_round_of_trials(contenders, trials)
         # A dropped contender has fewer rounds than an interval needs.
         result = self._result(running, baseline) if self._records(contenders) else _without_runs(contenders, baseline)
         if result is None:
@@ -222,9 +222,8 @@ class Finals:
 
         They are better when they fit the time. One round of them is enough where the trials count as the other.
         """
-        self._budget.note_process(self._loop.has_process)
         records, has_trials = self._records(dict(contenders)), contenders.keys() <= trials.keys()
-        is_begun = any(record.result.start is not StartKind.LIVE for record in records)
+        is_begun = not all(record.result.is_live for record in records)
         if len(contenders) < 2 or baseline is None or is_begun:
             return []
         if self._budget.affords_least_rounds((finalists[0].number, baseline.number)):
@@ -243,10 +242,16 @@ class Finals:
 
     def _can_measure(self, contenders: Mapping[int, FinishedTrial]) -> bool:
         """Whether a round fits the time."""
-        if not self._is_shared:
-            return self._budget.affords_last_round(contenders)
-        self._budget.note_process(self._loop.has_process)
-        return self._budget.affords_shared_rounds(1, contenders)
+        if self._is_shared:
+            return self._budget.affords_shared_rounds(1, contenders)
+        return self._budget.affords_last_round(contenders)
+
+    def _has_round_of_trials(self, contenders: Mapping[int, FinishedTrial], trials: Mapping[int, TrialResult]) -> bool:
+        """Whether the live trials count as a round: after the rounds begun, or by a session before."""
+        records = self._records(dict(contenders))
+        if any(record.result.is_live for record in records):
+            return True
+        return self._count_trials_as_round(1 + max(record.round for record in records), contenders, trials)
 
     def _count_trials_as_round(
         self, round_index: int, contenders: Mapping[int, FinishedTrial], trials: Mapping[int, TrialResult]
@@ -586,7 +591,7 @@ def _as_finals(records: Sequence[FinalRecord]) -> list[Final]:
             samples_per_second=_rate(record.result),
             peak_memory_bytes=record.result.peak_memory_bytes or 0,
             feasible=record.result.outcome is Outcome.OK,
-            is_shared=record.result.start is StartKind.LIVE,
+            is_shared=record.result.is_live,
         )
         for record in records
     ]
@@ -689,7 +694,7 @@ def published_rate(records: Sequence[FinalRecord], number: int) -> tuple[float, 
         return measured[0].samples_per_second, (measured[0].low, measured[0].high)
     rates = [math.log(measurement.samples_per_second) for measurement in measured]
     mean, half = fmean(rates), half_width(rates, _typical_spread(records, number), CONFIDENCE)
-    half += SHARED_ERROR * fmean(result.start is StartKind.LIVE for result in results if result.measurement is not None)
+    half += SHARED_ERROR * fmean(result.is_live for result in results if result.measurement is not None)
     return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))
 
 

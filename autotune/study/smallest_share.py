@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from autotune.model.facts import ScriptFacts
 from autotune.model.memory_share import HEADROOM, MemoryShare, ShareLook
 from autotune.model.outcome import Outcome
-from autotune.model.result import Measurement, StartKind, TrialResult
+from autotune.model.result import Measurement, TrialResult
 from autotune.settings import Settings
 from autotune.settings.unused_blocks import OPTIONS, UnusedBlocks
 from autotune.space.search_space import SearchSpace
@@ -206,7 +206,7 @@ class ShareSearch:
 
     def _next_look_s(self, result: TrialResult) -> float:
         """Expected time of the look after this one: a process that has measured goes on without another start."""
-        if result.start is StartKind.LIVE and result.outcome.is_complete:
+        if result.is_live and result.outcome.is_complete:
             return result.wall_s
         if not result.outcome.is_complete:
             return self._fresh_s

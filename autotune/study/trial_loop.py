@@ -99,7 +99,7 @@ class TrialLoop:
         self._study, self._search, self._jobs, self._runner = study, search, jobs, runner
         self._repository, self._budget, self._stop, self._on_event = repository, budget, stop, on_event
         if jobs.is_live:
-            budget.allow_sharing()
+            budget.allow_sharing(lambda: self.has_process)
         self._owner = Owner.this_process()
         self._renewed_at = time.monotonic()
         self._others: frozenset[Owner] = frozenset()
@@ -138,7 +138,6 @@ class TrialLoop:
             known, self._others = self._others, self._live_others()
             if known - self._others:
                 self._adopt()
-            self._budget.note_process(self.has_process)
             self._keep_time_for_finals()
             if not self._budget.left_to_trials_s or not self._budget.allows_trial():
                 return LoopEnd(reason=self._why_time_is_spent(), is_limit=True)
@@ -305,7 +304,7 @@ class TrialLoop:
     def _learn_losses(self, result: TrialResult) -> None:
         """Keeps the losses of runs in fp32, and in the script's own format, as references for other formats."""
         own = self._jobs.script_settings
-        if result.start is StartKind.LIVE or own is None:
+        if result.is_live or own is None:
             return
         # The losses of a live trial begin with weights that no other trial has.
         for reference in references_of(result, own.precision):
@@ -319,7 +318,7 @@ class TrialLoop:
             window_s=window_s,
             number=number,
             settings=settings,
-            is_fresh=is_fresh(result),
+            is_fresh=not result.is_live,
             startup_s=sum(result.durations_s.get(part, 0.0) for part in STARTUP) if result.durations_s else None,
             switch_s=result.durations_s.get(SWITCH),
         )
@@ -440,11 +439,6 @@ class TrialLoop:
             # An unreachable database does not end the trial: the result waits for the database.
             with suppress(StoreError):
                 self._repository.renew_lease(self._study, self._owner, now=datetime.now(UTC))
-
-
-def is_fresh(result: TrialResult) -> bool:
-    """Whether a trial had a process of its own, as finals have."""
-    return result.start is not StartKind.LIVE
 
 
 def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> bool:

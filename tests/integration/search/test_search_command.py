@@ -273,6 +273,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for inputs, targets in loader:
     optimizer.zero_grad()
     torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+    time.sleep(0.03)  # as long as a batch takes: one worker doubles the rate, on a busy machine too
     optimizer.step()
 """
 

@@ -247,7 +247,7 @@ def test_windows_of_a_process_shared_by_several_trials_do_not_make_finals_look_c
     budget.trial_took(18.0, window_s=3.0, number=0)
     for number in range(1, 9):
         budget.trial_took(3.5, window_s=3.0, number=number, is_fresh=False)
-    budget.note_process(True)
+    budget.allow_sharing(lambda: True)
     assert budget.around_s == 15.0
     assert budget.trial_s() == 3.5
 
@@ -258,33 +258,33 @@ def test_a_trial_costs_a_start_where_no_process_waits():
     budget.trial_took(18.0, window_s=3.0, number=0)
     budget.trial_took(38.0, window_s=3.0, number=1, settings=COMPILED, is_fresh=False, switch_s=35.0)
     budget.trial_took(3.0, window_s=3.0, number=2, is_fresh=False, switch_s=0.0)
-    budget.note_process(False)
+    waiting = [False]
+    budget.allow_sharing(lambda: waiting[0])
     assert (budget.trial_s(), budget.trial_s(COMPILED)) == (18.0, 53.0)
-    budget.note_process(True)
+    waiting[0] = True
     assert budget.trial_s() == 3.0
 
 
 def test_a_short_search_keeps_time_for_finals_in_the_process_of_the_trials():
     """Of 120 s, four new processes of 18 s left nothing for a third trial."""
     fresh, shared = Budget(120.0, 0.0, Clock()), Budget(120.0, 0.0, Clock())
-    shared.allow_sharing()
+    shared.allow_sharing(lambda: True)
     for budget in (fresh, shared):
         budget.trial_took(18.0, window_s=3.0, number=0, startup_s=14.0)
         budget.trial_took(3.5, window_s=3.0, number=1, is_fresh=False, switch_s=0.1)
         budget.keep_for((0, 1))
-        budget.note_process(True)
     assert fresh.reserve_s == LEAST_ROUNDS * 2 * 18.0
     assert shared.reserve_s == pytest.approx(NUM_ROUNDS * 2 * 3.5)
     assert shared.affords_shared_rounds(2, (0, 1))
     longer = Budget(300.0, 0.0, Clock())
-    longer.allow_sharing()
+    longer.allow_sharing(lambda: True)
     longer.trial_took(18.0, window_s=3.0, number=0)
     assert longer.reserve_s == LEAST_ROUNDS * 2 * 18.0, "new processes are worth a quarter of the time"
 
 
 def test_a_second_trial_may_compile_where_finals_can_share_its_process():
     budget = Budget(120.0, 0.0, Clock())
-    budget.allow_sharing()
+    budget.allow_sharing(lambda: True)
     budget.trial_took(18.0, window_s=3.0, number=0)
     assert budget.spare_s(COMPILED) > 120.0 - 40.0
 

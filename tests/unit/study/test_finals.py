@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -306,9 +307,24 @@ def test_the_trial_of_the_only_rival_is_the_second_round_where_the_time_allowed_
     assert fresh.run(1, unselected=results).told == () and fresh.rounds(1) == [0, 1, 2], "new processes fit the time"
 
 
+def test_a_half_round_cut_by_the_time_does_not_keep_the_trials_from_being_the_second() -> None:
+    bench = Bench(total_s=50.0, trial_s=22.0, around_s=20.0)
+    results = {number: bench.measure(trial(number).settings, is_final=True, window_limit_s=4.0) for number in (0, 1)}
+    results[1] = replace(results[1], start=StartKind.LIVE)
+    bench.now_s = 0.0
+    finished_at = datetime.now(UTC)
+    half = FinalRecord(round=1, number=1, settings=trial(1).settings, result=results[0], finished_at=finished_at)
+    bench.records = [half]
+    result = bench.run(1, unselected=results)
+    assert bench.rounds(0) == [0, 2] and sorted(bench.rounds(1)) == [0, 1, 2]
+    assert result.is_compared and result.winner.number == 1
+    again = bench.run(1, unselected=results)
+    assert again.is_compared and max(bench.rounds(0)) == 2, "the same trials are no third round"
+
+
 def test_finals_run_in_the_process_of_the_trials_where_new_processes_do_not_fit() -> None:
     bench = Bench(total_s=30.0, trial_s=22.0, around_s=20.0, has_process=True)
-    bench.budget.allow_sharing()
+    bench.budget.allow_sharing(lambda: True)
     result = bench.run(1)
     assert all(bench.shared) and len(bench.rounds(1)) >= 2 and bench.now_s <= 1.1 * 30.0
     assert result.is_compared and result.winner.number == 1
@@ -319,14 +335,14 @@ def test_finals_run_in_the_process_of_the_trials_where_new_processes_do_not_fit(
 
 def test_finals_of_settings_that_no_running_process_takes_are_left_out_of_a_shared_process() -> None:
     bench = Bench(total_s=30.0, trial_s=22.0, around_s=20.0, has_process=True, not_live=(1,))
-    bench.budget.allow_sharing()
+    bench.budget.allow_sharing(lambda: True)
     result = bench.run(1, 2)
     assert bench.rounds(1) == [] and result.winner.number == 2
 
 
 def test_finals_have_processes_of_their_own_where_these_fit() -> None:
     bench = Bench(total_s=300.0, trial_s=22.0, around_s=20.0, has_process=True)
-    bench.budget.allow_sharing()
+    bench.budget.allow_sharing(lambda: True)
     result = bench.run(1)
     assert not any(bench.shared) and result.told == ()
 
