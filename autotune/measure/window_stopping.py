@@ -26,6 +26,9 @@ LONGEST_COMMON_CYCLE = 64
 
 LEAST_BLOCKS = 4
 """Fewest blocks of a measurement: fewer give no useful interval."""
+LONG_BLOCK_S = 1.0
+"""Mean block, in seconds, from which the first look comes after the fewest blocks: a long block is the mean of much
+work. Eight steps of nanoGPT took 11 s, and their times differed by 0.3 %."""
 LEAST_BLOCKS_OF_RACE = 2
 """Fewest blocks of a window in which no block comes near the best rate: a slow trial shall not take longer to lose."""
 
@@ -51,7 +54,7 @@ class WindowRule:
     half_width_ratio: float
     """Largest half-width of the 95 % interval of a converged window, as a share of the rate; above 0, below 1."""
     min_blocks: int = FIRST_LOOK_NUM_BLOCKS
-    """Blocks at the first look, at least 2."""
+    """Blocks at the first look, at least 2; with long blocks, at most LEAST_BLOCKS."""
     min_window_s: float = 1.0
     """Least measured time before a look: clocks and caches settle over a second, not over a few blocks."""
     max_window_s: float = 8.0
@@ -98,7 +101,8 @@ def may_end(num_blocks: int, elapsed_s: float, rule: WindowRule) -> bool:
     Raises:
         ValueError: When the rule's first look is below 2.
     """
-    return is_look(num_blocks, rule.min_blocks) or _is_out_of_time(num_blocks, elapsed_s, rule, LEAST_BLOCKS_OF_RACE)
+    first_look = _first_look(num_blocks, elapsed_s, rule)
+    return is_look(num_blocks, first_look) or _is_out_of_time(num_blocks, elapsed_s, rule, LEAST_BLOCKS_OF_RACE)
 
 
 def decide(
@@ -122,8 +126,9 @@ def decide(
     if incumbent_samples_per_second is not None and not 0 < incumbent_samples_per_second < math.inf:
         raise ValueError(f"the incumbent's rate must be finite and positive, not {incumbent_samples_per_second!r}")
     elapsed_s = _elapsed_s(blocks)
-    if is_look(len(blocks), rule.min_blocks) and elapsed_s >= rule.min_window_s:
-        if _is_accepted(blocks, rule):
+    first_look = _first_look(len(blocks), elapsed_s, rule)
+    if is_look(len(blocks), first_look) and elapsed_s >= rule.min_window_s:
+        if _is_accepted(blocks, rule, first_look):
             return StopReason.CONVERGED
         if incumbent_samples_per_second is not None:
             upper_bound = estimate_rate(blocks, RACE_CONFIDENCE).interval.high
@@ -187,6 +192,12 @@ def warmed_up(step_s: Sequence[float], *, window: int = 3, tolerance: float = 0.
     return abs(later / earlier - 1) < tolerance
 
 
+def _first_look(num_blocks: int, elapsed_s: float, rule: WindowRule) -> int:
+    """Blocks at the first look, at least 2."""
+    has_long_blocks = elapsed_s >= LONG_BLOCK_S * num_blocks
+    return min(LEAST_BLOCKS, rule.min_blocks) if has_long_blocks else rule.min_blocks
+
+
 def _looks_up_to(num_blocks: int, first_look: int) -> list[int]:
     if first_look < 2:
         raise ValueError(f"the first look needs at least 2 blocks, not {first_look!r}")
@@ -198,17 +209,17 @@ def _looks_up_to(num_blocks: int, first_look: int) -> list[int]:
     return looks
 
 
-def _is_accepted(blocks: Sequence[Block], rule: WindowRule) -> bool:
+def _is_accepted(blocks: Sequence[Block], rule: WindowRule, first_look: int) -> bool:
     """True when this look ends the window as converged."""
     estimate = estimate_rate(blocks)
     if estimate.half_width_ratio > rule.half_width_ratio:
         return False
-    return not estimate.nonstationary or _was_extended(blocks, rule)
+    return not estimate.nonstationary or _was_extended(blocks, rule, first_look)
 
 
-def _was_extended(blocks: Sequence[Block], rule: WindowRule) -> bool:
+def _was_extended(blocks: Sequence[Block], rule: WindowRule, first_look: int) -> bool:
     """True when an earlier look was narrow enough: the window went on only because it was nonstationary."""
-    earlier_windows = (blocks[:look] for look in _looks_up_to(len(blocks) - 1, rule.min_blocks))
+    earlier_windows = (blocks[:look] for look in _looks_up_to(len(blocks) - 1, first_look))
     return any(
         _elapsed_s(window) >= rule.min_window_s and estimate_rate(window).half_width_ratio <= rule.half_width_ratio
         for window in earlier_windows

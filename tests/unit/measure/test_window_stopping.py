@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.measure.interval import estimate_rate
-from autotune.measure.window_stopping import StopReason, WindowRule, block_size, decide, is_look, warmed_up
+from autotune.measure.window_stopping import StopReason, WindowRule, block_size, decide, is_look, may_end, warmed_up
 
 from .simulated import make_block, make_blocks
 
@@ -54,6 +54,27 @@ def test_a_steady_window_converges_at_the_first_look_and_not_before():
     assert decide(blocks, RULE, None) is StopReason.CONVERGED
 
 
+def test_a_steady_window_of_long_blocks_converges_after_the_fewest_blocks():
+    """Eight steps of nanoGPT took 11 s of a search of two minutes, and differed by 0.3 %."""
+    rule = replace(RULE, max_window_s=30.0)
+    steady = make_blocks([1.40, 1.41, 1.40, 1.41])
+    assert [decide(steady[:n], rule, None) for n in range(4)] == [None] * 4
+    assert decide(steady, rule, None) is StopReason.CONVERGED
+    assert may_end(4, 5.62, rule)
+    unsteady = make_blocks([1.4, 1.9, 1.4, 1.9, 1.4, 1.9])
+    assert [decide(unsteady[:n], rule, None) for n in range(7)] == [None] * 7
+
+
+def test_short_blocks_are_not_looked_at_earlier_for_a_single_long_block():
+    blocks = make_blocks([3.0, 0.2, 0.2, 0.2])
+    assert not may_end(4, 3.6, replace(RULE, max_window_s=30.0))
+    assert decide(blocks, replace(RULE, half_width_ratio=0.99, max_window_s=30.0), None) is None
+
+
+def test_a_rule_with_an_earlier_first_look_keeps_it_for_long_blocks():
+    assert decide(make_blocks([1.4, 1.4]), replace(RULE, min_blocks=2), None) is StopReason.CONVERGED
+
+
 def test_a_window_converges_only_at_a_look():
     blocks = make_blocks(STEADY_S * 3)
     assert [decide(blocks[:n], RULE, None) for n in (9, 10, 11)] == [None] * 3
@@ -90,7 +111,7 @@ def test_a_window_of_too_few_blocks_to_be_judged_is_waited_for_four_times_as_lon
         assert decide([make_block(9.0 / num)] * num, RULE, None) is None
         assert decide([make_block(32.0 / num)] * num, RULE, None) is None
         assert decide([make_block(32.1 / num)] * num, RULE, None) is StopReason.TIME_LIMIT
-    assert decide([make_block(2.1)] * 4, RULE, None) is StopReason.TIME_LIMIT
+    assert decide(make_blocks([1.1, 3.1, 2.1, 2.1]), RULE, None) is StopReason.TIME_LIMIT
 
 
 def test_a_slow_window_takes_no_longer_to_lose_a_race():
