@@ -67,7 +67,8 @@ def diagnose(
         cwd=Path(spec.cwd), command=spec.command, wish=replace(wish_of(spec), keeps_network=True)
     )
     try:
-        probed = probe(spec, target, workspace, open_runner, stop, on_event, learns_reduction=False)
+        runner = open_runner(workspace, target.device)
+        probed = probe(spec, target, workspace, runner, stop, on_event, learns_reduction=False)
         target, facts, script_settings = probed.target, probed.facts, script_settings_of(probed.facts)
         on_event(Notice(message="it runs once more, to be measured and looked at", is_warning=False))
         jobs = Jobs(spec=spec, target=target, facts=facts, script_settings=script_settings)

@@ -216,7 +216,7 @@ def _prepare(
     """The header of the recording and the target of the script, by a new probe unless the probe's files are here."""
     if known is not None and workspace.has_probe_layer():
         return known, target
-    probed = probe(spec, target, workspace, open_runner, stop, on_event)
+    probed = probe(spec, target, workspace, open_runner(workspace, target.device), stop, on_event)
     if known is not None:
         changes = probed.space.script_settings.differences(known.natural)
         _refuse(options.out, [f"the script's own {name} is {now}, was {was}" for name, (now, was) in changes.items()])

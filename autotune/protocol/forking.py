@@ -12,8 +12,14 @@ FORKED = b"forked"
 """Message with a descriptor of the new supervisor's process: process ids differ between namespaces."""
 
 
+GO_ON = b"go on"
+"""Message to a fork server: the further imports are known, and lie in the server's folder."""
+FURTHER_IMPORTS = "imports.json"
+"""File in a fork server's folder with the further imports; they may be too many for a message."""
+
+
 class ForkServerSpec(NamedTuple):
-    """Surroundings and imports of a fork server."""
+    """Surroundings of a fork server, which imports torch at once."""
 
     folder: str
     """Folder of the server; the server removes the folder at the end."""
@@ -21,10 +27,15 @@ class ForkServerSpec(NamedTuple):
     """Copy-on-write layers of the server; None without layers."""
     writable: tuple[str, ...] | None
     """Places open to writes of the server and the trials under Landlock; None without Landlock."""
-    imports: tuple[str, ...]
-    """Modules to import."""
     own_modules: tuple[str, ...]
     """Names of the modules in the script's folder."""
+
+
+class ForkServerImports(NamedTuple):
+    """The further imports of a fork server."""
+
+    modules: tuple[str, ...]
+    """Modules to import."""
 
 
 class ForkServerHello(NamedTuple):

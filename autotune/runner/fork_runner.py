@@ -16,8 +16,7 @@ from typing import Self
 from autotune.model.facts import ScriptFacts
 from autotune.model.result import StartKind
 from autotune.protocol.codec import encode
-from autotune.protocol.environment import BY_CALL, FORKABLE, PER_TRIAL, SERVER_PIDS, TMPDIR
-from autotune.protocol.forking import ForkServerSpec
+from autotune.protocol.environment import BY_CALL, SERVER_PIDS
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.supervision import SupervisorSpec
@@ -25,8 +24,9 @@ from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_server import ForkedSupervisor, ForkServer, ForkServerError, ForkServerGoneError
 from autotune.runner.handle import Handle
 from autotune.runner.prelude_server import Preparation, PreparingRun, Trust, difference, why_unprepared
-from autotune.runner.python_command import own_modules, plain_command, read_python
+from autotune.runner.python_command import plain_command, read_python
 from autotune.runner.runner import Start
+from autotune.runner.server_start import is_of_use, start_server
 from autotune.sandbox.own_files import put
 
 MAX_SERVERS = 3
@@ -49,13 +49,20 @@ class ForkRunner:
         cold: Starts the other trials, and prepares the surroundings of all runs.
         facts: Findings of the probe: imported modules, and obstacles to forks.
         least_preparation_s: Shortest beginning of the script to run once for all trials; infinite = never.
+        begun: A server started beside the probe, for the first trial; None = none.
     """
 
     def __init__(
-        self, cold: ColdRunner, facts: ScriptFacts, *, least_preparation_s: float = LEAST_PREPARATION_S
+        self,
+        cold: ColdRunner,
+        facts: ScriptFacts,
+        *,
+        least_preparation_s: float = LEAST_PREPARATION_S,
+        begun: ForkServer | None = None,
     ) -> None:
         self._cold = cold
         self._facts = facts
+        self._begun = begun
         self._servers: OrderedDict[Key, ForkServer] = OrderedDict()
         self._preparations: OrderedDict[tuple[Key, tuple[str, ...]], Preparation] = OrderedDict()
         """Preludes by server and command."""
@@ -84,6 +91,7 @@ class ForkRunner:
 
     def close(self) -> None:
         """Ends all servers, and removes the servers' files."""
+        self._give_up_begun()
         for key in list(self._servers):
             self._end(key)
 
@@ -233,39 +241,28 @@ class ForkRunner:
         return key, True
 
     def _start_server(self, job: TrialJob) -> ForkServer:
-        workspace = self._cold.workspace
-        try:
-            folder = workspace.new_trial()
-        except OSError as error:
-            raise ForkServerError(f"no server of the imports can be started: {error}") from error
-        environment = self._cold.environment(job, TrialPaths(folder))
-        for name in (*PER_TRIAL, *BY_CALL):
-            environment.pop(name, None)
-            if name in os.environ:
-                environment[name] = os.environ[name]
-        environment[TMPDIR] = str(workspace.short(folder).temporary)
-        try:
-            return ForkServer(
-                python=job.command[0],
-                environment={**FORKABLE, **environment},
-                spec=self._server_spec(folder, job),
-            )
-        except OSError as error:
-            workspace.remove_trial(folder)
-            raise ForkServerError(f"no server of the imports can be started: {error}") from error
-        except ForkServerError:
-            workspace.remove_trial(folder)
-            raise
+        """A server with the script's imports: the server started beside the probe, if of use, otherwise a new one.
 
-    def _server_spec(self, folder: Path, job: TrialJob) -> ForkServerSpec:
-        workspace = self._cold.workspace
-        return ForkServerSpec(
-            folder=str(folder),
-            layers=workspace.mounts(folder, is_probe=False, is_server=True),
-            writable=workspace.confinement(None),
-            imports=self._facts.imports,
-            own_modules=own_modules(job),
-        )
+        Raises:
+            ForkServerError: Forks of the server would not be sound.
+        """
+        if self._begun is not None and is_of_use(self._begun, self._cold, job):
+            server, self._begun = self._begun, None
+        else:
+            self._give_up_begun()
+            server = start_server(self._cold, job)
+        try:
+            server.go_on(self._facts.imports)
+        except ForkServerError:
+            self._cold.workspace.remove_trial(server.folder)
+            raise
+        return server
+
+    def _give_up_begun(self) -> None:
+        server, self._begun = self._begun, None
+        if server is not None:
+            server.give_up()
+            self._cold.workspace.remove_trial(server.folder)
 
     def _end(self, key: Key) -> None:
         for of, command in list(self._preparations):
@@ -283,9 +280,22 @@ class ForkRunner:
 
 def why_cold(job: TrialJob, facts: ScriptFacts) -> str:
     """Why a job cannot be forked, as known before any attempt; empty when the job can be."""
-    python = read_python(job.command)
     if job.mode is not Mode.TRIAL:
         return "a probe sees the script as it is"
+    if reason := why_never_forked(job):
+        return reason
+    if facts.keras is not None:
+        return f"{facts.keras.engine} starts threads at its import, which no fork takes along"
+    if facts.early_environment:
+        return f"the script sets {facts.early_environment[0]} before it imports torch"
+    if facts.imported_after_freeze:
+        return f"the script freezes its heap before it imports {facts.imported_after_freeze}"
+    return ""
+
+
+def why_never_forked(job: TrialJob) -> str:
+    """Why a job cannot be forked, as known before the probe; empty when the job may be forked."""
+    python = read_python(job.command)
     if job.world_size > 1:
         return "several processes train together"
     if python is None:
@@ -295,12 +305,6 @@ def why_cold(job: TrialJob, facts: ScriptFacts) -> str:
         return f"the interpreter is started with {unknown[0]}"
     if not python.words or (python.words[0] == "-m" and len(python.words) < 2):
         return "the command names no script"
-    if facts.keras is not None:
-        return f"{facts.keras.engine} starts threads at its import, which no fork takes along"
-    if facts.early_environment:
-        return f"the script sets {facts.early_environment[0]} before it imports torch"
-    if facts.imported_after_freeze:
-        return f"the script freezes its heap before it imports {facts.imported_after_freeze}"
     if not hasattr(os, "pidfd_open"):
         return "this system has no descriptors of processes"
     return ""

@@ -8,13 +8,21 @@ import signal
 import socket
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TypeVar
 
 from autotune.protocol.codec import decode, encode
 from autotune.protocol.entry_points import FORK_SERVER, SERVER_LAUNCH
 from autotune.protocol.environment import SERVER
-from autotune.protocol.forking import HOME, ForkServerHello, ForkServerSpec
+from autotune.protocol.forking import (
+    FURTHER_IMPORTS,
+    GO_ON,
+    HOME,
+    ForkServerHello,
+    ForkServerImports,
+    ForkServerSpec,
+)
 from autotune.sandbox.own_files import put
 from autotune.sandbox.process_tree import warnings_held_back
 
@@ -62,19 +70,21 @@ def _number(pidfd: int) -> int:
 
 
 class ForkServer:
-    """Starts a server and asks the server to fork supervisors.
+    """Starts a server, which imports torch by itself, and asks the server to fork supervisors after `go_on`.
 
     Args:
         python: The script's interpreter.
         environment: Variables of the server; the specs of trials name the differences.
-        spec: Surroundings and imports.
+        spec: Surroundings.
 
     Raises:
-        ForkServerError: Forks of the server are not sound, or the server does not start.
+        ForkServerError: The server does not start.
     """
 
     def __init__(self, *, python: str, environment: Mapping[str, str], spec: ForkServerSpec) -> None:
-        self.folder = Path(spec.folder)
+        self.folder, self.spec = Path(spec.folder), spec
+        self.import_s = 0.0
+        """Seconds that the server's imports took."""
         self.environment = dict(environment)
         spec_path = self.folder / "server.json"
         put(spec_path, encode(spec), below=self.folder.parent)
@@ -96,7 +106,29 @@ class ForkServer:
             )
         if spec.layers is not None:
             self._home = self._received_home()
+
+    def go_on(self, imports: tuple[str, ...]) -> None:
+        """Lets the server import further modules, and waits until supervisors can be forked.
+
+        Args:
+            imports: Modules of the script beside torch.
+
+        Raises:
+            ForkServerError: Forks of the server are not sound, or the server is gone.
+        """
+        try:
+            put(self.folder / FURTHER_IMPORTS, encode(ForkServerImports(imports)), below=self.folder.parent)
+        except OSError as error:
+            self.give_up()
+            raise ForkServerError(f"the names of the imports cannot be written: {error}") from error
+        with suppress(OSError):  # A server that has ended has said why.
+            self._socket.sendall(GO_ON)
         self.import_s = self._wait_until_ready()
+
+    def give_up(self) -> None:
+        """Ends a server that has forked nothing, at once."""
+        self._process.kill()
+        self.close()
 
     @property
     def home(self) -> int | None:

@@ -187,7 +187,13 @@ class Workspace:
         return True
 
     def mounts(
-        self, trial: Path, *, is_probe: bool, over: Path | None = None, is_server: bool = False
+        self,
+        trial: Path,
+        *,
+        is_probe: bool,
+        over: Path | None = None,
+        is_server: bool = False,
+        is_before_probe: bool = False,
     ) -> LayerPlan | None:
         """One trial's view of the file systems; None without layers.
 
@@ -200,13 +206,14 @@ class Workspace:
             over: The folder of a stopped run, for a trial that goes on from there: the trial reads the run's layers,
                 and has a layer over the run's temporary folder.
             is_server: Whether trials are to be forked from this process. A server removes its own folder.
+            is_before_probe: Whether a server starts before the end of the probe, without the probe's layer.
         """
         if not self.has_layers:
             return None
         study, own = self._study_layer, TrialPaths(trial).layer
         self.compiled.mkdir(parents=True, exist_ok=True)
         between = [TrialPaths(over).layer] if over is not None else []
-        between += [] if is_probe else [study]
+        between += [] if is_probe or is_before_probe else [study]
         between += [self._mended] if self._mended.is_dir() else []
         mps = _multi_process_service()
         plain = (self.folder,) if is_server else (trial, self.compiled, *self.writable)

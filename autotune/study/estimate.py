@@ -93,7 +93,8 @@ def estimate(
     target = open_target(spec)
     workspace = open_workspace(cwd=Path(spec.cwd), command=spec.command, wish=wish_of(spec))
     try:
-        probed = probe(spec, target, workspace, open_runner, stop or StopRequest(), on_event, learns_reduction=False)
+        runner = open_runner(workspace, target.device)
+        probed = probe(spec, target, workspace, runner, stop or StopRequest(), on_event, learns_reduction=False)
     finally:
         workspace.remove()
     parts = memory_parts(probed.facts)

@@ -76,7 +76,13 @@ def preview(
     workspace = open_workspace(cwd=Path(spec.cwd), command=spec.command, wish=wish_of(spec))
     try:
         probed = probe(
-            spec, target, workspace, open_runner, stop or StopRequest(), on_event, ends_by=began + spec.budget_s
+            spec,
+            target,
+            workspace,
+            open_runner(workspace, target.device),
+            stop or StopRequest(),
+            on_event,
+            ends_by=began + spec.budget_s,
         )
     finally:
         workspace.remove()

@@ -16,7 +16,6 @@ from autotune.model.maps import all_maps, mapped_settings, target_of
 from autotune.model.result import ProbeResult, last_lines
 from autotune.model.storage_traps import trap_text
 from autotune.protocol.job import TrialJob
-from autotune.runner.open_runner import RunnerFactory
 from autotune.runner.opened_workspace import errors_for_the_user
 from autotune.runner.runner import Runner
 from autotune.runner.unseen_processes import ignores_environment
@@ -107,7 +106,7 @@ def probe(
     spec: SearchSpec,
     target: Target,
     workspace: Workspace,
-    open_runner: RunnerFactory,
+    runner: Runner,
     stop: StopRequest,
     on_event: OnEvent,
     *,
@@ -120,7 +119,7 @@ def probe(
         spec: Names the script and the user's wishes.
         target: Place in which the script runs.
         workspace: Folder written by the probe.
-        open_runner: Builds the runner.
+        runner: Runs the script.
         stop: Ends the probe early.
         on_event: Receives the start and the progress of the probe; the caller tells the end with `Probed.event`.
         ends_by: Time at which the probe is ended, on the clock of `time.monotonic`; None = never.
@@ -140,7 +139,7 @@ def probe(
     workspace.forget_probe()
     facts = probe_script(
         Jobs(spec=spec, target=target),
-        open_runner(workspace, target.device),
+        runner,
         workspace.probe_is_through,
         stop,
         on_event,

@@ -11,7 +11,9 @@ from autotune.model.events import Notice, OnEvent
 from autotune.model.facts import ScriptFacts
 from autotune.model.memory_share import MemoryShare
 from autotune.model.search_result import SearchResult
+from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.open_runner import RunnerFactory
+from autotune.runner.probe_runner import ProbeRunner
 from autotune.runner.quiet_wait import QuietWait
 from autotune.runner.runner import Runner
 from autotune.sandbox.workspace import Workspace
@@ -25,7 +27,7 @@ from autotune.study.estimate import fixed_bytes
 from autotune.study.finals import Finals, FinalsResult, results_without_choice
 from autotune.study.jobs import Jobs
 from autotune.study.larger_batches import BatchGain, BatchProbe
-from autotune.study.probing import probe, start_afresh
+from autotune.study.probing import Probed, probe, start_afresh
 from autotune.study.publish import publish
 from autotune.study.smallest_share import ShareSearch
 from autotune.study.stop import StopRequest
@@ -70,9 +72,9 @@ class Study:
             InterruptedError: The study was ended before anything could be published.
             AutotuneError: The user, the machine or the database caused an error.
         """
-        facts, space = self._probe(workspace)
-        search = self._plan(space)
-        with closing(self._open_runner(workspace, self._stored.target.device, facts)) as runner:
+        facts, space, runner = self._probe(workspace)
+        with closing(runner):
+            search = self._plan(space)
             loop = self._loop(facts, space, search, runner, workspace)
             end = self._trials(loop)
             if isinstance(end, SearchResult):
@@ -82,27 +84,34 @@ class Study:
             memory = self._memory(finals, loop, space)
         return self._publish(search, finals, end, gains, memory)
 
-    def _probe(self, workspace: Workspace) -> tuple[ScriptFacts, SearchSpace]:
-        """Facts and space from an earlier run; from a new probe when there are none, or the probe's files are gone."""
+    def _probe(self, workspace: Workspace) -> tuple[ScriptFacts, SearchSpace, Runner]:
+        """Facts, space, and the runner of the trials.
+
+        Facts and space are from an earlier run; from a new probe when there are none, or the probe's files are gone.
+        """
         stored, known = self._stored, self._stored.record.facts
         if known is not None and workspace.has_probe_layer():
-            return known, stored.go_on(known, self._on_event)
+            space = stored.go_on(known, self._on_event)
+            return known, space, self._open_runner(workspace, stored.target.device, known)
         # A study with an earlier probe may have spent all the time on trials, with the finals still to come.
         limit_s = self._budget.left_s if known is None else self._budget.total_s
-        probed = probe(
-            stored.spec,
-            stored.target,
-            workspace,
-            self._open_runner,
-            self._stop,
-            self._on_event,
-            ends_by=time.monotonic() + limit_s,
-        )
-        if known is not None:
+        ends_by, runner = time.monotonic() + limit_s, self._open_runner(workspace, stored.target.device)
+        if isinstance(runner, ColdRunner):
+            with closing(ProbeRunner(runner, stored.target.devices)) as first:
+                probed = self._new_probe(workspace, first, ends_by)
+                return probed.facts, probed.space, first.for_trials(probed.facts, stored.target.device)
+        probed = self._new_probe(workspace, runner, ends_by)
+        return probed.facts, probed.space, self._open_runner(workspace, stored.target.device, probed.facts)
+
+    def _new_probe(self, workspace: Workspace, runner: Runner, ends_by: float) -> Probed:
+        """The result of a new probe, with the facts of an earlier probe in their place."""
+        stored, is_known = self._stored, self._stored.record.facts is not None
+        probed = probe(stored.spec, stored.target, workspace, runner, self._stop, self._on_event, ends_by=ends_by)
+        if is_known:
             workspace.connect()  # Whether earlier trials needed the network went with the earlier workspace.
         probed = stored.save_probe(probed, str(workspace.folder))
         self._on_event(probed.event)
-        return probed.facts, probed.space
+        return probed
 
     def _plan(self, space: SearchSpace) -> Search:
         """The search, with the trials taken over from the older study named by the user."""

@@ -178,7 +178,8 @@ class _Turns:
         assert facts is not None
         self._stored.go_on(facts, self._on_event)
         target = self._stored.target
-        probe(spec, target, workspace, self._open_runner, self._stop, self._on_event, learns_reduction=False)
+        runner = self._open_runner(workspace, target.device)
+        probe(spec, target, workspace, runner, self._stop, self._on_event, learns_reduction=False)
         jobs = Jobs(spec=spec, target=target, facts=facts, script_settings=self._stored.record.script_settings)
         quiet = QuietWait(target.device, is_shared=spec.share_gpu)
         repeats = Repeats(num_pairs, lambda found: found.disturbances_by_others)

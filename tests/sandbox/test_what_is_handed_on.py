@@ -155,11 +155,11 @@ def test_the_server_of_the_imports_is_in_its_layers_before_its_interpreter_start
             folder=str(folder),
             layers=study.workspace.mounts(folder, is_probe=False, is_server=True),
             writable=None,
-            imports=(),
             own_modules=(),
         ),
     )
     try:
+        server.go_on(())
         written = list(folder.rglob("at_start"))
         assert written
         assert not (study.project / "at_start").exists()

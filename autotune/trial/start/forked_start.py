@@ -1,6 +1,6 @@
 """A trial forked from a process with the script's imports: preload, check, run.
 
-The server calls `preload` and `why_not` once; each trial calls `run`, which never returns.
+The server calls `preload_torch`, `preload` and `why_not` once; each trial calls `run`, which never returns.
 """
 
 from __future__ import annotations
@@ -34,16 +34,22 @@ LAZY_PACKAGES = ("torch._inductor", "triton")
 """Packages for compilation: the first compilation imports them, and the import may start processes."""
 
 
-def preload(names: Sequence[str]) -> None:
-    """Imports modules by name and freezes the heap; the script meets the errors of failed imports again.
-
-    Args:
-        names: Modules from installed packages that the script had imported by the end of the probe.
-    """
+def preload_torch() -> None:
+    """Imports torch, the one module that every script to be measured imports."""
     torch = importlib.import_module("torch")
     if REDIRECT in os.environ:
         redirect.install_torch(torch)
     make_rebindable()
+
+
+def preload(names: Sequence[str]) -> None:
+    """Imports modules by name and freezes the heap, after `preload_torch`.
+
+    The script meets the errors of failed imports again.
+
+    Args:
+        names: Modules from installed packages that the script had imported by the end of the probe.
+    """
     for name in names:
         if not name.startswith(LAZY_PACKAGES):
             try:

@@ -11,15 +11,18 @@ from typing import Any
 
 import pytest
 
+from autotune.host import cpu_device
 from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.protocol.environment import BY_CALL
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
-from autotune.runner import fork_runner
+from autotune.runner import fork_runner, probe_runner, server_start
 from autotune.runner.fork_runner import MAX_SERVERS, ForkRunner, why_cold
 from autotune.runner.fork_server import ForkServerError
+from autotune.runner.probe_runner import LEAST_CPUS, ProbeRunner
 from autotune.runner.runner import Start
+from autotune.runner.server_start import start_server
 from tests.unit.facts import script_facts
 from tests.unit.runner.test_prelude_server import FACTS, FASTER, ended, job
 
@@ -87,13 +90,16 @@ class Servers:
     def start(self, **given: Any) -> SimpleNamespace:
         server = SimpleNamespace(
             environment=given["environment"],
+            spec=given["spec"],
             folder=Path(given["spec"].folder),
             pid=len(self.started),
             import_s=1.0,
             is_open=True,
+            imports=None,
         )
         server.is_alive = lambda: server.is_open
-        server.close = lambda: setattr(server, "is_open", False)
+        server.go_on = lambda imports: setattr(server, "imports", imports)
+        server.close = server.give_up = lambda: setattr(server, "is_open", False)
         self.started.append(server)
         return server
 
@@ -107,7 +113,7 @@ class Servers:
 @pytest.fixture
 def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Servers:
     made = Servers(tmp_path)
-    monkeypatch.setattr(fork_runner, "ForkServer", made.start)
+    monkeypatch.setattr(server_start, "ForkServer", made.start)
     return made
 
 
@@ -155,6 +161,83 @@ def test_a_server_that_has_died_is_replaced(servers: Servers) -> None:
         servers.started[0].close()
         starts.append(runner.start(job()))
     assert [start.server_pids for start in starts] == [(0,), (1,)]
+
+
+def test_the_first_trial_takes_over_the_server_that_began_beside_the_probe(servers: Servers) -> None:
+    cold: Any = servers
+    begun: Any = start_server(cold, job(), is_before_probe=True)
+    assert begun.imports is None
+    with ForkRunner(cold, replace(FACTS, imports=("timm",)), least_preparation_s=math.inf, begun=begun) as runner:
+        starts: list[Any] = [runner.start(job()), runner.start(job(environment=(("OMP_WAIT_POLICY", "PASSIVE"),)))]
+    assert [start.server_pids for start in starts] == [(0,), (1,)]
+    assert [server.imports for server in servers.started] == [("timm",), ("timm",)]
+    assert not any(server.is_open for server in servers.started)
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_a_server_of_other_surroundings_or_without_life_is_given_up(servers: Servers, is_dead: bool) -> None:
+    cold: Any = servers
+    begun: Any = start_server(cold, job(devices=("GPU-0",)), is_before_probe=True)
+    begun.is_open = not is_dead
+    with ForkRunner(cold, FACTS, least_preparation_s=math.inf, begun=begun) as runner:
+        start: Any = runner.start(job(devices=("GPU-0",) if is_dead else ("GPU-1",)))
+    assert start.server_pids == (1,) and not begun.is_open and begun.imports is None
+
+
+def test_a_server_that_no_trial_took_over_ends_with_the_runner(servers: Servers) -> None:
+    cold: Any = servers
+    begun: Any = start_server(cold, job(), is_before_probe=True)
+    ForkRunner(cold, FACTS, begun=begun).close()
+    assert not begun.is_open
+
+
+PROBE = replace(job(), mode=Mode.PROBE)
+
+
+def probe_runner_on(servers: Servers, monkeypatch: pytest.MonkeyPatch, *, num_cpus: float) -> ProbeRunner:
+    monkeypatch.setattr(probe_runner, "usable_cpus", lambda: num_cpus)
+    cold: Any = servers
+    cold.start = lambda job: job.mode
+    return ProbeRunner(cold)
+
+
+def test_beside_the_first_probe_a_server_begins_and_ends_with_the_probes_runner(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers.workspace.has_layers = True
+    runner = probe_runner_on(servers, monkeypatch, num_cpus=LEAST_CPUS)
+    assert [runner.start(PROBE), runner.start(PROBE)] == [Mode.PROBE, Mode.PROBE]
+    [begun] = servers.started
+    assert begun.is_open
+    runner.close()
+    assert not begun.is_open
+
+
+def test_the_runner_of_the_trials_has_the_server_from_then_on(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers.workspace.has_layers = True
+    runner = probe_runner_on(servers, monkeypatch, num_cpus=16)
+    runner.start(PROBE)
+    trials = runner.for_trials(FACTS, cpu_device())
+    runner.close()
+    [begun] = servers.started
+    assert begun.is_open
+    trials.close()
+    assert not begun.is_open
+
+
+@pytest.mark.parametrize(
+    ("has_layers", "num_cpus", "changes"),
+    [(False, 16, {}), (True, 2, {}), (True, 16, {"world_size": 2}), (True, 16, {"command": ("torchrun", "train.py")})],
+)
+def test_no_server_begins_without_layers_on_few_cpus_or_for_what_is_never_forked(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, has_layers: bool, num_cpus: float, changes: dict[str, Any]
+) -> None:
+    servers.workspace.has_layers = has_layers
+    runner = probe_runner_on(servers, monkeypatch, num_cpus=num_cpus)
+    runner.start(replace(PROBE, **changes))
+    assert not servers.started
 
 
 class Prelude:

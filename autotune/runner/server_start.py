@@ -1,0 +1,70 @@
+"""Starts a fork server in the surroundings of a trial, before or after the probe."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from autotune.protocol.environment import BY_CALL, FORKABLE, PER_TRIAL, TMPDIR
+from autotune.protocol.forking import ForkServerSpec
+from autotune.protocol.job import TrialJob
+from autotune.protocol.paths import TrialPaths
+from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.fork_server import ForkServer, ForkServerError
+from autotune.runner.python_command import own_modules
+
+
+def start_server(cold: ColdRunner, job: TrialJob, *, is_before_probe: bool = False) -> ForkServer:
+    """A new server, which imports torch and waits for the names of further modules.
+
+    Args:
+        cold: Prepares the surroundings of runs.
+        job: Job of a trial.
+        is_before_probe: Whether the probe is still under way.
+
+    Raises:
+        ForkServerError: The server cannot be started.
+    """
+    workspace = cold.workspace
+    try:
+        folder = workspace.new_trial()
+    except OSError as error:
+        raise ForkServerError(f"no server of the imports can be started: {error}") from error
+    try:
+        environment, spec = _surroundings(cold, job, folder, is_before_probe=is_before_probe)
+        return ForkServer(python=job.command[0], environment=environment, spec=spec)
+    except OSError as error:
+        workspace.remove_trial(folder)
+        raise ForkServerError(f"no server of the imports can be started: {error}") from error
+    except ForkServerError:
+        workspace.remove_trial(folder)
+        raise
+
+
+def is_of_use(server: ForkServer, cold: ColdRunner, job: TrialJob) -> bool:
+    """Whether a server started before the probe lives, and has the surroundings of a job's trial but for one layer.
+
+    The missing layer is the probe's: installed modules are not expected there.
+    """
+    expected = _surroundings(cold, job, server.folder, is_before_probe=True)
+    return server.is_alive() and expected == (server.environment, server.spec)
+
+
+def _surroundings(
+    cold: ColdRunner, job: TrialJob, folder: Path, *, is_before_probe: bool
+) -> tuple[dict[str, str], ForkServerSpec]:
+    """Environment and spec of a server for a job's trials."""
+    workspace = cold.workspace
+    environment = cold.environment(job, TrialPaths(folder))
+    for name in (*PER_TRIAL, *BY_CALL):
+        environment.pop(name, None)
+        if name in os.environ:
+            environment[name] = os.environ[name]
+    environment[TMPDIR] = str(workspace.short(folder).temporary)
+    spec = ForkServerSpec(
+        folder=str(folder),
+        layers=workspace.mounts(folder, is_probe=False, is_server=True, is_before_probe=is_before_probe),
+        writable=workspace.confinement(None),
+        own_modules=own_modules(job),
+    )
+    return {**FORKABLE, **environment}, spec
