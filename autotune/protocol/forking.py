@@ -19,7 +19,7 @@ FURTHER_IMPORTS = "imports.json"
 
 
 class ForkServerSpec(NamedTuple):
-    """Surroundings of a fork server, which imports torch at once."""
+    """Surroundings and first imports of a fork server."""
 
     folder: str
     """Folder of the server; the server removes the folder at the end."""
@@ -27,6 +27,8 @@ class ForkServerSpec(NamedTuple):
     """Copy-on-write layers of the server; None without layers."""
     writable: tuple[str, ...] | None
     """Places open to writes of the server and the trials under Landlock; None without Landlock."""
+    imports: tuple[str, ...]
+    """Modules to import at once, after torch."""
     own_modules: tuple[str, ...]
     """Names of the modules in the script's folder."""
 

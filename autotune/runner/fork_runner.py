@@ -246,7 +246,7 @@ class ForkRunner:
         Raises:
             ForkServerError: Forks of the server would not be sound.
         """
-        if self._begun is not None and is_of_use(self._begun, self._cold, job):
+        if self._begun is not None and is_of_use(self._begun, self._cold, job, self._facts.imports):
             server, self._begun = self._begun, None
         else:
             self._give_up_begun()

@@ -13,6 +13,9 @@ from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_server import ForkServer, ForkServerError
 from autotune.runner.python_command import own_modules
 
+USUAL_IMPORTS = ("torch._dynamo",)
+"""Modules imported by every script with an optimizer of torch, as the optimizer is made; the slowest after torch."""
+
 
 def start_server(cold: ColdRunner, job: TrialJob, *, is_before_probe: bool = False) -> ForkServer:
     """A new server, which imports torch and waits for the names of further modules.
@@ -41,13 +44,20 @@ def start_server(cold: ColdRunner, job: TrialJob, *, is_before_probe: bool = Fal
         raise
 
 
-def is_of_use(server: ForkServer, cold: ColdRunner, job: TrialJob) -> bool:
+def is_of_use(server: ForkServer, cold: ColdRunner, job: TrialJob, imports: tuple[str, ...]) -> bool:
     """Whether a server started before the probe lives, and has the surroundings of a job's trial but for one layer.
 
     The missing layer is the probe's: installed modules are not expected there.
+
+    Args:
+        server: The server.
+        cold: Prepares the surroundings of runs.
+        job: Job of a trial.
+        imports: The script's imports, as the probe has found them.
     """
     expected = _surroundings(cold, job, server.folder, is_before_probe=True)
-    return server.is_alive() and expected == (server.environment, server.spec)
+    is_like_expected = expected == (server.environment, server.spec)
+    return server.is_alive() and is_like_expected and set(server.spec.imports) <= set(imports)
 
 
 def _surroundings(
@@ -65,6 +75,7 @@ def _surroundings(
         folder=str(folder),
         layers=workspace.mounts(folder, is_probe=False, is_server=True, is_before_probe=is_before_probe),
         writable=workspace.confinement(None),
+        imports=USUAL_IMPORTS if is_before_probe else (),
         own_modules=own_modules(job),
     )
     return {**FORKABLE, **environment}, spec

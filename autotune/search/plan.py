@@ -166,6 +166,7 @@ def _usual_gains(state: PlanState) -> None:
         setting.name: usual.value for setting, usual in USUAL if setting.effect is Effect.LOADER
     }
     loader |= {"num_workers": workers_for_usual_gains(state), **forked_workers(state)}
+    loader = _without_new_process(state, loader)
     settings = state.changed({**compute, **loader})
     if settings.differences(state.best).keys() <= SMALL_GAINS:
         # A script with its own number format and no loader: only compilation can still gain much.
@@ -270,10 +271,20 @@ def _usual_compute(state: PlanState) -> dict[str, Value]:
     """The changes that usually make an accelerator compute faster."""
     own = state.best.precision.value
     half = next((value for value in HALF if value in state.choices("precision")), own)
-    return {
+    changes: dict[str, Value] = {
         "precision": own if own in HALF else half,
         **{setting.name: usual.value for setting, usual in USUAL if setting.effect is Effect.COMPUTE},
     }
+    return _without_new_process(state, changes)
+
+
+def _without_new_process(state: PlanState, changes: dict[str, Value]) -> dict[str, Value]:
+    """The changes for which the process of the trials need not end, where there is no time for another.
+
+    Two ranks of a Trainer took 28 s to start again for `gradient_as_bucket_view`, of a search of two minutes.
+    """
+    own = state.space.script_settings
+    return {name: value for name, value in changes.items() if state.limits.can_go_on(state.changed({name: value}, own))}
 
 
 def _precision(state: PlanState) -> None:

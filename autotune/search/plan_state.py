@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,9 @@ class PlanLimits:
     """Relative noise of rates; a smaller difference is noise."""
     early_builds: tuple[CompileMode, ...] = EARLY_BUILDS
     """Modes in which the plan may try a compiled model; without time for a build, the other steps go on."""
+
+    can_go_on: Callable[[Settings], bool] = lambda settings: True
+    """Says whether the process of the trials can go on with settings, where the search has no time for another."""
 
     def __post_init__(self) -> None:
         """Raises `ValueError` for impossible limits."""

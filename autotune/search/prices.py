@@ -20,6 +20,9 @@ class Prices:
     spare_s: Callable[[Settings], float]
     """Returns the seconds left for trials, when the finals shall be able to run the settings of the next trial."""
 
+    can_go_on: Callable[[Settings], bool] = lambda settings: True
+    """Says whether the process of the trials can go on with settings, where the search has no time for another."""
+
     def affords(self, settings: Settings) -> bool:
         """True when the time left suffices for a trial of settings, and for finals with these settings."""
         return self.spare_s(settings) >= self.trial_s(settings)

@@ -303,6 +303,7 @@ class Search:
 
     def _planned_in_time(self, snapshot: StudySnapshot, prices: Prices) -> Candidate | PlanFinished:
         """The plan's next step; without time for a compiled model, the quickest build, or the step after the build."""
+        self._limits = replace(self._limits, can_go_on=prices.can_go_on)
         planned = self._planned(snapshot)
         for modes in ((CompileMode.REGIONAL,), ()):
             if isinstance(planned, PlanFinished) or planned.stage not in (USUAL_STAGE, COMPILE_STAGE):

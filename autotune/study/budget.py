@@ -188,7 +188,7 @@ class Budget:
             number: Number of the trial.
             settings: Settings of the trial.
         """
-        start_s = 0.0 if self._plans_sharing else self.fresh_s(number, settings)
+        start_s = 0.0 if self.plans_sharing else self.fresh_s(number, settings)
         self._looks_s = min(LOOKS_SHARE * self._total_s, start_s + LOOKS_S)
 
     def fresh_s(self, number: int, settings: Settings) -> float:
@@ -341,10 +341,16 @@ class Budget:
         factors = [median(times_s) / BUILD_S[other] for other, times_s in self._first_build_s.items()]
         return BUILD_S[build] * max(LEAST_BUILD_FACTOR, median(factors)) if factors else BUILD_S[build]
 
-    def trial_s(self, settings: Settings | None = None) -> float:
-        """Expected time of a trial in seconds, 0 before the first; without settings, of a model not compiled."""
+    def trial_s(self, settings: Settings | None = None, *, is_fresh: bool = False) -> float:
+        """Expected time of a trial in seconds, 0 before the first; without settings, of a model not compiled.
+
+        Args:
+            settings: Settings of the trial.
+            is_fresh: Whether the trial needs a process of its own although another waits.
+        """
         build = build_of(settings)
-        if self._live_trial_s and self._has_process is not None and not self._has_process():
+        is_alone = self._has_process is not None and not self._has_process()
+        if self._live_trial_s and (is_fresh or is_alone):
             return self._fresh_start_s(build) + self._usual_window_s
         known_s = self._live_trial_s or self._trial_s
         recent = sorted(known_s.get(build, ())[-NUM_RECENT:])
@@ -445,14 +451,14 @@ class Budget:
         return self._has_process is not None and fresh_s > FINALS_SHARE * self._total_s
 
     @property
-    def _plans_sharing(self) -> bool:
+    def plans_sharing(self) -> bool:
         """Whether even uncompiled finals are planned in the process of the trials."""
         return self._is_too_long(LEAST_ROUNDS * 2 * self.least_final_s)
 
     @property
     def _planned_final_s(self) -> float:
         """Expected time of a run of the finals as planned, in seconds."""
-        if not self._plans_sharing:
+        if not self.plans_sharing:
             return self.final_s
         return self._shared_start_s + max(FINAL_WINDOW_S, self._usual_window_s)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 
 from autotune.errors import StoreError
 from autotune.measure.loss_parity import LossReference
@@ -141,8 +142,7 @@ class TrialLoop:
             self._keep_time_for_finals()
             if not self._budget.left_to_trials_s or not self._budget.allows_trial():
                 return LoopEnd(reason=self._why_time_is_spent(), is_limit=True)
-            prices = Prices(trial_s=self._budget.trial_s, spare_s=self._budget.spare_s)
-            proposal = self._search.ask({"owner": to_plain(self._owner)}, prices)
+            proposal = self._search.ask({"owner": to_plain(self._owner)}, self._prices())
             if isinstance(proposal, SearchExhausted):
                 return LoopEnd(reason=proposal.reason, is_limit=proposal.is_limit)
             if self._is_hopeless(self._trial(proposal)):
@@ -150,6 +150,17 @@ class TrialLoop:
             if self._num_cut_off >= MAX_CUT_OFF:
                 return LoopEnd(reason=f"{self._num_cut_off} trials in a row were ended from outside this search.")
         return LoopEnd(reason="It was asked to stop.")
+
+    def _prices(self) -> Prices:
+        """Prices of trials now: a trial in a new process costs the start, and in a short search the comparison."""
+        if not self.can_share(self._search.script_settings):
+            return Prices(trial_s=self._budget.trial_s, spare_s=self._budget.spare_s)
+        can_share, keeps_process = cache(self.can_share), self._budget.plans_sharing
+        return Prices(
+            trial_s=lambda settings: self._budget.trial_s(settings, is_fresh=not can_share(settings)),
+            spare_s=self._budget.spare_s,
+            can_go_on=lambda settings: not keeps_process or can_share(settings),
+        )
 
     def _keep_time_for_finals(self) -> None:
         """Keeps the time for finals of the baseline and of the fastest other trial with affordable rounds."""

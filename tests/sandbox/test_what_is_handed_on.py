@@ -155,6 +155,7 @@ def test_the_server_of_the_imports_is_in_its_layers_before_its_interpreter_start
             folder=str(folder),
             layers=study.workspace.mounts(folder, is_probe=False, is_server=True),
             writable=None,
+            imports=(),
             own_modules=(),
         ),
     )

@@ -15,7 +15,7 @@ MAX_WARMUP_S = 10.0
 STEADY_WARMUP_S = 1.5
 STEADY_WARMUP_STEPS = 10
 """Steps and seconds after which nothing is left to warm, and only the noise of a shared host hides the steadiness."""
-LONG_STEP_S, LONG_STEPS_ALIKE = 1.0, 0.02
+LONG_STEP_S, LONG_STEPS_ALIKE = 1.0, 0.03
 """Step, in seconds, from which three steps that differ by no more than this share end the warm-up: a long step is the
 mean of much work, and three more of nanoGPT's 1.4 s made every run 4 s longer."""
 LAST_WARMUP_STEPS = 6

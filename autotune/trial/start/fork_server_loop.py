@@ -59,7 +59,7 @@ def _prepare(spec: ForkServerSpec, tuner: socket.socket, there: frozenset[str]) 
         if spec.writable is not None:
             landlock.restrict(spec.writable, is_forked_from=True)
         os.chdir("/")
-        forked_start.preload_torch()
+        forked_start.preload_torch(spec.imports)
         asked_at = time.monotonic()
         modules = _further_imports(spec, tuner)
         waited_s = time.monotonic() - asked_at

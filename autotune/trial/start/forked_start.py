@@ -19,6 +19,7 @@ import threading
 import time
 import types
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from autotune.protocol.environment import REDIRECT, SEED
@@ -34,12 +35,17 @@ LAZY_PACKAGES = ("torch._inductor", "triton")
 """Packages for compilation: the first compilation imports them, and the import may start processes."""
 
 
-def preload_torch() -> None:
-    """Imports torch, the one module that every script to be measured imports."""
+def preload_torch(names: Sequence[str]) -> None:
+    """Imports torch, the one module that every script to be measured imports, and further modules.
+
+    Args:
+        names: Modules to import after torch.
+    """
     torch = importlib.import_module("torch")
     if REDIRECT in os.environ:
         redirect.install_torch(torch)
     make_rebindable()
+    _import_all(names)
 
 
 def preload(names: Sequence[str]) -> None:
@@ -50,17 +56,20 @@ def preload(names: Sequence[str]) -> None:
     Args:
         names: Modules from installed packages that the script had imported by the end of the probe.
     """
-    for name in names:
-        if not name.startswith(LAZY_PACKAGES):
-            try:
-                importlib.import_module(name)
-            except Exception:
-                continue
+    _import_all(names)
     if "numpy" in sys.modules:
         importlib.import_module("numpy.random")  # Every trial seeds it.
     _bootstrap()
     _keep_out_compiler()
     forked_heap.freeze()
+
+
+def _import_all(names: Sequence[str]) -> None:
+    """Imports modules by name, as far as possible, but for those that a first compilation imports."""
+    for name in names:
+        if not name.startswith(LAZY_PACKAGES):
+            with suppress(Exception):
+                importlib.import_module(name)
 
 
 def _bootstrap() -> types.ModuleType:

@@ -22,7 +22,7 @@ from autotune.runner.fork_runner import MAX_SERVERS, ForkRunner, why_cold
 from autotune.runner.fork_server import ForkServerError
 from autotune.runner.probe_runner import LEAST_CPUS, ProbeRunner
 from autotune.runner.runner import Start
-from autotune.runner.server_start import start_server
+from autotune.runner.server_start import USUAL_IMPORTS, start_server
 from tests.unit.facts import script_facts
 from tests.unit.runner.test_prelude_server import FACTS, FASTER, ended, job
 
@@ -167,20 +167,23 @@ def test_the_first_trial_takes_over_the_server_that_began_beside_the_probe(serve
     cold: Any = servers
     begun: Any = start_server(cold, job(), is_before_probe=True)
     assert begun.imports is None
-    with ForkRunner(cold, replace(FACTS, imports=("timm",)), least_preparation_s=math.inf, begun=begun) as runner:
+    facts = replace(FACTS, imports=("timm", *USUAL_IMPORTS))
+    with ForkRunner(cold, facts, least_preparation_s=math.inf, begun=begun) as runner:
         starts: list[Any] = [runner.start(job()), runner.start(job(environment=(("OMP_WAIT_POLICY", "PASSIVE"),)))]
     assert [start.server_pids for start in starts] == [(0,), (1,)]
-    assert [server.imports for server in servers.started] == [("timm",), ("timm",)]
+    assert [server.imports for server in servers.started] == [facts.imports] * 2
+    assert [server.spec.imports for server in servers.started] == [USUAL_IMPORTS, ()]
     assert not any(server.is_open for server in servers.started)
 
 
-@pytest.mark.parametrize("is_dead", [False, True])
-def test_a_server_of_other_surroundings_or_without_life_is_given_up(servers: Servers, is_dead: bool) -> None:
+@pytest.mark.parametrize("fault", ["dead", "other device", "more imports than the script"])
+def test_a_server_that_began_beside_the_probe_and_is_of_no_use_is_given_up(servers: Servers, fault: str) -> None:
     cold: Any = servers
     begun: Any = start_server(cold, job(devices=("GPU-0",)), is_before_probe=True)
-    begun.is_open = not is_dead
-    with ForkRunner(cold, FACTS, least_preparation_s=math.inf, begun=begun) as runner:
-        start: Any = runner.start(job(devices=("GPU-0",) if is_dead else ("GPU-1",)))
+    begun.is_open = fault != "dead"
+    facts = FACTS if fault == "more imports than the script" else replace(FACTS, imports=USUAL_IMPORTS)
+    with ForkRunner(cold, facts, least_preparation_s=math.inf, begun=begun) as runner:
+        start: Any = runner.start(job(devices=("GPU-1",) if fault == "other device" else ("GPU-0",)))
     assert start.server_pids == (1,) and not begun.is_open and begun.imports is None
 
 

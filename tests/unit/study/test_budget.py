@@ -265,6 +265,14 @@ def test_a_trial_costs_a_start_where_no_process_waits():
     assert budget.trial_s() == 3.0
 
 
+def test_settings_that_the_waiting_process_cannot_take_cost_a_start():
+    budget = Budget(300.0, 0.0, Clock())
+    budget.trial_took(18.0, window_s=3.0, number=0)
+    budget.trial_took(3.0, window_s=3.0, number=1, is_fresh=False, switch_s=0.0)
+    budget.allow_sharing(lambda: True)
+    assert (budget.trial_s(), budget.trial_s(is_fresh=True)) == (3.0, 18.0)
+
+
 def test_a_short_search_keeps_time_for_finals_in_the_process_of_the_trials():
     """Of 120 s, four new processes of 18 s left nothing for a third trial."""
     fresh, shared = Budget(120.0, 0.0, Clock()), Budget(120.0, 0.0, Clock())

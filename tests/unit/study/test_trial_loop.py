@@ -53,8 +53,8 @@ def loader_bound(settings):
 class Bench:
     """One study with everything that a tuner has, over a callable."""
 
-    def __init__(self, folder, measure=loader_bound, *, max_trials=None, cap="4GiB"):
-        self.spec = search_spec(memory_cap=cap, max_trials=max_trials, cwd=str(folder), budget_s=1e6)
+    def __init__(self, folder, measure=loader_bound, *, max_trials=None, cap="4GiB", budget_s=1e6, start="auto"):
+        self.spec = search_spec(memory_cap=cap, max_trials=max_trials, cwd=str(folder), budget_s=budget_s, start=start)
         self.target = make_target(self.spec, cpu_machine().device)
         self.repository = Repository.open(f"sqlite:///{folder}/study.db")
         self.space = derive_space(FACTS, cpu_machine(), self.spec)
@@ -75,7 +75,7 @@ class Bench:
         )
         return self
 
-    def loop(self, **options):
+    def loop(self, runner=None, **options):
         self.search = Search(
             self.repository.optuna_storage,
             "train",
@@ -90,7 +90,7 @@ class Bench:
             study="train",
             search=self.search,
             jobs=Jobs(spec=self.spec, target=self.target, facts=FACTS, script_settings=self.space.script_settings),
-            runner=FunctionRunner(self.measure, FACTS),
+            runner=runner or FunctionRunner(self.measure, FACTS),
             repository=self.repository,
             budget=self.budget,
             stop=self.stop,
@@ -147,6 +147,35 @@ def bench(tmp_path):
         each.repository.close()
     if place != str(tmp_path):
         shutil.rmtree(place)
+
+
+class Keeping(FunctionRunner):
+    """A runner with a process that cannot change the cap on memory."""
+
+    has_process = True
+
+    def can_switch(self, before, job):
+        return job.serves and not job.request.settings.expandable_segments
+
+
+@pytest.mark.parametrize(("budget_s", "is_short"), [(120.0, True), (1200.0, False)])
+def test_a_short_search_goes_on_in_its_process_and_a_long_one_pays_for_another(bench, budget_s, is_short):
+    made = bench(budget_s=budget_s, start="live")
+    loop = made.loop(Keeping(made.measure, FACTS))
+    own = made.space.script_settings
+    other = replace(own, expandable_segments=True)
+    made.budget.trial_took(28.0, window_s=3.0, number=0)
+    made.budget.trial_took(5.0, window_s=3.0, number=1, is_fresh=False, switch_s=0.0)
+    prices = loop._prices()
+    assert [prices.can_go_on(settings) for settings in (own, other)] == [True, not is_short]
+    assert [prices.trial_s(settings) for settings in (own, other)] == [5.0, 28.0]
+
+
+def test_where_each_trial_has_its_own_process_no_settings_are_left_out_for_it(bench):
+    made = bench(budget_s=120.0)
+    loop = made.loop(Keeping(made.measure, FACTS))
+    made.budget.trial_took(28.0, window_s=3.0, number=0)
+    assert loop._prices().can_go_on(replace(made.space.script_settings, expandable_segments=True))
 
 
 def test_the_baseline_is_trial_0(bench):
