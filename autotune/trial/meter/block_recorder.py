@@ -63,6 +63,8 @@ class Recorder:
         self.num_blocks = dict.fromkeys(Phase, 0)
         self.elapsed_s = dict.fromkeys(Phase, 0.0)
         """Number and total seconds of the blocks finished by the device, by phase."""
+        self.latest_block_s = 0.0
+        """Seconds of the latest block finished by the device, of any phase."""
         self._idle_s_so_far = 0.0
         self._clock, self._mark = clock, clock.mark
         self._built = built
@@ -131,6 +133,17 @@ class Recorder:
         if self._max_steps_ahead is not None:
             self._keep_up(self._max_steps_ahead)
 
+    @property
+    def num_unfinished(self) -> int:
+        """Number of blocks ended by the host and, at the last check, not by the device."""
+        return len(self._ending)
+
+    def wait(self) -> None:
+        """Waits until the device has finished all blocks ended by the host."""
+        if self._ending:
+            self._clock.wait(self._ending[-1][0])
+            self._settle()
+
     def blocks(self, phase: Phase) -> Sequence[Block]:
         """Finished blocks of a phase, never copied, because the meter asks at the end of many blocks."""
         self._make_blocks()
@@ -177,7 +190,7 @@ class Recorder:
         count.wait_s += idle_s
         count.deliveries.clear()
         if count.num_steps and count.num_samples:
-            count.duration_s = max(duration_s, 1e-9)
+            count.duration_s = self.latest_block_s = max(duration_s, 1e-9)
             if self._clock.marks_steps:
                 count.longest_step_s = max(self._longest_step_s, 1e-9)
             self._finished.append((self.phase, count))

@@ -174,9 +174,20 @@ class Meter:
         self._num_samples_done += count.num_samples
         self._waited_s += count.wait_s
         self._recorder.end_block()
+        if self._recorder.num_unfinished and not self._agreement.is_shared:
+            self._wait_if_worth_it()
         self._at_block_end(self.phase)
         self._agreement.done(self._steps.num_steps, num_samples=self._num_samples_done, wait_s=self._waited_s)
         self._after_step_of[self.phase](True)
+
+    def _wait_if_worth_it(self) -> None:
+        """Lets the device finish the latest block where the phase may end with it."""
+        recorder, phase = self._recorder, self.phase
+        num_unfinished, latest_s = recorder.num_unfinished, recorder.latest_block_s
+        num_blocks = recorder.num_blocks[phase] + num_unfinished
+        elapsed_s = recorder.elapsed_s[phase] + num_unfinished * latest_s
+        if phase_rules.is_worth_a_wait(phase, num_blocks, elapsed_s, latest_s, self._plan):
+            recorder.wait()
 
     def _enter(self, phase: Phase, num_micro_batches: int = 1) -> None:
         """Begins a phase with blocks of `num_micro_batches` micro-batches."""

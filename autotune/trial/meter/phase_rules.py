@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.measure.block import Block
+from autotune.measure.block import Block, Phase
 from autotune.measure.epoch import is_worth_restarting
-from autotune.measure.window_stopping import warmed_up
+from autotune.measure.window_stopping import may_end, warmed_up
 from autotune.trial.meter.measuring_plan import Plan
 
 MIN_WARMUP_STEPS = 3
@@ -15,9 +15,10 @@ MAX_WARMUP_S = 10.0
 STEADY_WARMUP_S = 1.5
 STEADY_WARMUP_STEPS = 10
 """Steps and seconds after which nothing is left to warm, and only the noise of a shared host hides the steadiness."""
-LONG_STEP_S, LONG_STEPS_ALIKE = 1.0, 0.03
+LONG_STEP_S, LONG_STEPS_ALIKE = 1.0, 0.05
 """Step, in seconds, from which three steps that differ by no more than this share end the warm-up: a long step is the
-mean of much work, and three more of nanoGPT's 1.4 s made every run 4 s longer."""
+mean of much work, and three more of nanoGPT's 1.4 s made every run 4 s longer. On a shared host one of three differed
+by 3.4 %."""
 LAST_WARMUP_STEPS = 6
 """Last steps of the warm-up, for the test of steadiness and the time of a step."""
 COMPUTE_BLOCK_S = 0.02
@@ -46,6 +47,27 @@ def is_warm(blocks: Sequence[Block], elapsed_s: float, plan: Plan, num_updates: 
     if min(last) >= LONG_STEP_S and max(last) <= (1 + LONG_STEPS_ALIKE) * min(last):
         return True
     return warmed_up([block.busy_s for block in blocks[-LAST_WARMUP_STEPS:]])
+
+
+def is_worth_a_wait(phase: Phase, num_blocks: int, elapsed_s: float, latest_block_s: float, plan: Plan) -> bool:
+    """Whether to wait for the device at the end of a block, because the phase may end there.
+
+    The host runs ahead of the device, and does not know the latest block yet. A further block decides as well; with
+    long blocks it costs seconds, and the wait milliseconds.
+
+    Args:
+        phase: The running phase.
+        num_blocks: Blocks of the phase ended by the host.
+        elapsed_s: Expected seconds of these blocks.
+        latest_block_s: Seconds of the latest block finished by the device; 0 before the first.
+        plan: Facts and limits of the trial.
+    """
+    if latest_block_s < LONG_STEP_S:
+        return False
+    if phase is Phase.WARMUP:
+        return num_blocks >= MIN_WARMUP_STEPS
+    may_end_window = elapsed_s >= plan.rule.min_window_s and may_end(num_blocks, elapsed_s, plan.rule)
+    return phase is Phase.RAMP or (phase is Phase.WINDOW and may_end_window)
 
 
 def has_ceiling(num_blocks: int, elapsed_s: float, plan: Plan, num_updates: int) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.measure.block import Phase
-from autotune.measure.window_stopping import StopReason, WindowRule
+from autotune.measure.window_stopping import LEAST_BLOCKS, StopReason, WindowRule
 from autotune.trial.meter import page_locked, phase_rules
 from autotune.trial.meter.host_clock import HostClock
 from autotune.trial.meter.measuring_plan import Plan
@@ -22,21 +22,51 @@ from tests.unit.trial import plans
 PLAN = replace(plans.PLAN, rule=WindowRule(half_width_ratio=0.05), num_workers=2, num_queued=4)
 
 
+class LateClock(HostClock):
+    """The clock of a device that is always one mark behind the host; each mark comes `step_s` after the one before."""
+
+    def __init__(self, step_s: float) -> None:
+        self.num_waits = 0
+        self._step_s, self._marked_s, self._reached_s = step_s, 0.0, 0.0
+
+    def mark(self) -> float:  # type: ignore[override]
+        self._reached_s = max(self._reached_s, self._marked_s)
+        self._marked_s += self._step_s
+        return self._marked_s
+
+    def is_reached(self, mark: float) -> bool:
+        return mark <= self._reached_s
+
+    def wait(self, mark: float) -> None:
+        self.num_waits += 1
+        self._reached_s = max(self._reached_s, mark)
+
+    def finish(self) -> None:
+        self._reached_s = self._marked_s
+
+
 class Loop:
     """A training loop that takes some batches ahead of those that it trains on."""
 
     def __init__(
-        self, folder: Path, num_ahead: int, plan: Plan = PLAN, num_page_locked: Callable[[], int | None] = lambda: None
+        self,
+        folder: Path,
+        num_ahead: int,
+        plan: Plan = PLAN,
+        num_page_locked: Callable[[], int | None] = lambda: None,
+        clock: HostClock | None = None,
+        world_size: int = 1,
     ) -> None:
         self.steps, self.ended = Steps(), list[StopReason]()
         self.is_gate_open = False
-        clock, marks = HostClock(), count()
-        clock.mark = lambda: float(next(marks))  # type: ignore[method-assign]
+        if clock is None:
+            clock, marks = HostClock(), count()
+            clock.mark = lambda: float(next(marks))  # type: ignore[method-assign]
         self.meter = Meter(
             plan,
             steps=self.steps,
             clock=clock,
-            agreement=Agreement(Progress(folder / "progress"), 0, 1),
+            agreement=Agreement(Progress(folder / "progress"), 0, world_size),
             open_gate=self.open_gate,
             finish=self.ended.append,
             num_page_locked=num_page_locked,
@@ -172,3 +202,37 @@ def test_the_window_begins_when_page_locked_memory_grows_no_more(
         loop.step()
         loop.meter.arrive()
     assert len([block for block in loop.meter.blocks() if block.phase is Phase.RAMP]) == 33 + 4
+
+
+BY_STEPS = replace(plans.PLAN, has_loader=False, samples_per_step=8.0, rule=WindowRule(half_width_ratio=0.05))
+"""A script without a loader of torch, as nanoGPT."""
+
+
+def blocks_by_phase(loop: Loop) -> dict[Phase, int]:
+    """Number of blocks in each phase of a whole measurement."""
+    while not loop.ended and loop.steps.num_updates < 1000:
+        loop.steps.num_backwards += 1
+        loop.steps.stepped(None)
+        loop.meter.arrive()
+    blocks = loop.meter.blocks()
+    return {phase: sum(block.phase is phase for block in blocks) for phase in {block.phase for block in blocks}}
+
+
+def test_long_steps_are_waited_for_where_a_further_step_would_decide_nothing_else(tmp_path: Path) -> None:
+    """A step of nanoGPT took 1.4 s; each phase had one that only told that the step before was enough."""
+    clock = LateClock(1.4)
+    assert blocks_by_phase(Loop(tmp_path, 0, BY_STEPS, clock=clock)) == {
+        Phase.WARMUP: phase_rules.MIN_WARMUP_STEPS,
+        Phase.RAMP: 1,
+        Phase.WINDOW: LEAST_BLOCKS,
+    }
+    assert clock.num_waits == 3
+
+
+def test_nothing_waits_for_short_steps_nor_where_ranks_agree_beforehand(tmp_path: Path) -> None:
+    for name, step_s, world_size in (("short", 0.4, 1), ("ranks", 1.4, 2)):
+        (tmp_path / name).mkdir()
+        clock = LateClock(step_s)
+        with_ranks = Loop(tmp_path / name, 0, BY_STEPS, clock=clock, world_size=world_size)
+        assert Phase.WINDOW in blocks_by_phase(with_ranks)
+        assert clock.num_waits == 0 or world_size > 1, "ranks wait for steps two before, as always"

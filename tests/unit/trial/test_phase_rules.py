@@ -67,7 +67,8 @@ def test_the_ramp_lasts_until_no_worker_s_batch_needs_new_page_locked_memory() -
     [
         ((9.0, 1.4, 1.4), False),
         ((9.0, 1.4, 1.4, 1.41), True),
-        ((9.0, 1.4, 1.4, 1.45), False),
+        ((9.0, 1.4, 1.4, 1.45), True),
+        ((9.0, 1.4, 1.4, 1.5), False),
         ((0.9, 0.5, 0.5, 0.5), False),
         ((0.9, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5), True),
     ],

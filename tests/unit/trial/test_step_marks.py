@@ -160,3 +160,18 @@ def test_handing_out_a_batch_is_a_wait_only_while_the_device_is_idle(device: Dev
     ]
     assert device.num_events <= 4 * 3 + 1
     assert recorder.idle_s() == 4 * idle_s
+
+
+def test_a_block_that_the_host_has_ended_is_known_after_a_wait_for_its_mark_alone(device: Device) -> None:
+    recorder = Recorder(device.clock)
+    recorder.begin(Phase.WINDOW)
+    synchronised = device.num_synchronised
+    for _ in range(2):
+        step(device, recorder, ends_block=True)
+    device.queued_s += STEP_S  # The next step is queued already.
+    assert (recorder.num_unfinished, recorder.num_blocks[Phase.WINDOW], recorder.latest_block_s) == (2, 0, 0.0)
+    recorder.wait()
+    assert (recorder.num_unfinished, recorder.num_blocks[Phase.WINDOW], recorder.latest_block_s) == (0, 2, STEP_S)
+    assert device.waited == [2 * STEP_S] and device.num_synchronised == synchronised
+    recorder.wait()
+    assert device.waited == [2 * STEP_S], "there is nothing to wait for"
