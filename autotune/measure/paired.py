@@ -71,6 +71,8 @@ class Comparison:
     low: float
     high: float
     num_rounds: int
+    shared_error: float = 0.0
+    """Part of half the interval, as a logarithm, for rounds in the process of earlier runs."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.ratio <= self.high < math.inf:
@@ -84,6 +86,11 @@ class Comparison:
     def is_gain(self) -> bool:
         """True when the candidate is faster beyond the noise: the whole interval lies above 1."""
         return self.low > 1.0
+
+    @property
+    def noise_half(self) -> float:
+        """Half of the interval, as a logarithm, without the part for rounds in the process of earlier runs."""
+        return math.log(self.high / self.low) / 2 - self.shared_error if self.low else math.inf
 
 
 def confidence_of(num_rounds: int, num_candidates: int, *, is_last: bool = False) -> float:
@@ -144,9 +151,14 @@ def compare(
         [[row[number] for number in takewhile(row.__contains__, common)] for row in by_round],
     )
     shared = {final.round for final in finals if final.is_shared and final.candidate in (candidate, against)}
-    half_width += SHARED_ERROR * len(shared.intersection(common)) / num
+    shared_error = SHARED_ERROR * len(shared.intersection(common)) / num
+    half_width += shared_error
     return Comparison(
-        ratio=math.exp(mean), low=math.exp(mean - half_width), high=math.exp(mean + half_width), num_rounds=num
+        ratio=math.exp(mean),
+        low=math.exp(mean - half_width),
+        high=math.exp(mean + half_width),
+        num_rounds=num,
+        shared_error=shared_error,
     )
 
 

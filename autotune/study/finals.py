@@ -408,7 +408,7 @@ class Finals:
 
     def _is_wide(self, gain: Comparison, contenders: Mapping[int, FinishedTrial]) -> bool:
         """Whether the interval of a gain is long, and another minute of rounds makes it shorter by a percent."""
-        half = math.log(gain.high / gain.low) / 2 - (SHARED_ERROR if self._is_shared else 0.0)
+        half = gain.noise_half
         if half <= max(WIDE, WIDE_SHARE * (1 - 1 / gain.ratio)):
             return False
         num_more = A_MINUTE_S / max(self._budget.round_s(contenders), 1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -126,8 +127,8 @@ def _on_trackers(imports: Sequence[str]) -> Iterator[str]:
 
 
 def _on_ratio(comparison: Comparison | None) -> Iterator[str]:
-    """A note on a ratio with a wide interval."""
-    if comparison is not None and comparison.high > WIDE_RATIO * comparison.low:
+    """A note on rounds that differ, where they make the interval wide; another note tells of the process of trials."""
+    if comparison is not None and 2 * comparison.noise_half > math.log(WIDE_RATIO):
         yield (
             f"The {comparison.num_rounds} rounds of the finals differ, so the interval is wide. On a quiet machine, or "
             "with more --time, it is narrower."

@@ -1,0 +1,36 @@
+"""Notes on the interval of the published ratio."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.measure.paired import SHARED_ERROR, Final, compare
+from autotune.study.notes import _on_ratio
+
+
+def finals(*ratios: float, is_shared: bool) -> list[Final]:
+    """Rounds in which candidate 1 is faster than candidate 0 by these ratios."""
+    return [
+        Final(
+            round=number,
+            candidate=candidate,
+            samples_per_second=rate,
+            peak_memory_bytes=1,
+            feasible=True,
+            is_shared=is_shared,
+        )
+        for number, ratio in enumerate(ratios)
+        for candidate, rate in ((0, 100.0), (1, 100.0 * ratio))
+    ]
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_rounds_that_agree_are_not_said_to_differ_although_their_process_makes_the_interval_longer(
+    is_shared: bool,
+) -> None:
+    """Two ranks of a Trainer: 2.58x, 2.56x and 2.55x, and [2.27, 2.89] for the process of the trials."""
+    agreeing = compare(finals(2.58, 2.56, 2.55, is_shared=is_shared), 1, 0)
+    assert agreeing.shared_error == (SHARED_ERROR if is_shared else 0.0)
+    assert not list(_on_ratio(agreeing))
+    [note] = _on_ratio(compare(finals(2.58, 1.9, 2.2, is_shared=is_shared), 1, 0))
+    assert "3 rounds of the finals differ" in note
