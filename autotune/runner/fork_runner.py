@@ -9,6 +9,7 @@ import math
 import os
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -82,7 +83,9 @@ class ForkRunner:
     def start(self, job: TrialJob) -> Handle | PreparingRun:
         """Starts a run and returns the run's handle."""
         reason = self._refusal or why_cold(job, self._facts)
-        if not reason:
+        if reason:
+            self._give_up_begun()
+        else:
             try:
                 return self._start_anew(job)
             except ForkServerError as error:
@@ -248,9 +251,17 @@ class ForkRunner:
         """
         if self._begun is not None and is_of_use(self._begun, self._cold, job, self._facts.imports):
             server, self._begun = self._begun, None
-        else:
-            self._give_up_begun()
-            server = start_server(self._cold, job)
+            with suppress(ForkServerError):  # A new server has the probe's layer, and may fare better.
+                return self._ready(server)
+        self._give_up_begun()
+        return self._ready(start_server(self._cold, job))
+
+    def _ready(self, server: ForkServer) -> ForkServer:
+        """The server with the script's imports; removes the server's folder where the imports fail.
+
+        Raises:
+            ForkServerError: Forks of the server would not be sound.
+        """
         try:
             server.go_on(self._facts.imports)
         except ForkServerError:

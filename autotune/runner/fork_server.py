@@ -252,12 +252,20 @@ def receive(kind: type[Message], server: socket.socket, limit_s: float) -> Messa
     """
     _wait_for_message(server, limit_s)
     try:
-        message = server.recv(MAX_MESSAGE_BYTES)
+        message = _received(server)
         if message:
             return decode(kind, message)
     except (OSError, ValueError) as error:
         raise ForkServerError(f"it said nothing that can be read: {error}") from error
     raise ForkServerError("it ended")
+
+
+def _received(server: socket.socket) -> bytes:
+    """The next message, or nothing after the end; a process that ended without reading ours may have said why."""
+    try:
+        return server.recv(MAX_MESSAGE_BYTES)
+    except ConnectionResetError:
+        return server.recv(MAX_MESSAGE_BYTES)
 
 
 def _wait_for_message(server: socket.socket, limit_s: float) -> None:

@@ -114,6 +114,10 @@ class LiveRunner:
         """Whether a process started for the job `before` can answer the other job's request."""
         return job.serves and not why_fresh(before, job)
 
+    def goes_on(self, job: TrialJob) -> bool:
+        """Whether the waiting process can answer the job's request; False without a waiting process."""
+        return self._process is not None and self.can_switch(self._process.job, job)
+
     def close(self) -> None:
         """Ends all processes."""
         self._end()

@@ -63,6 +63,9 @@ class KeepingRunner(Runner, Protocol):
     def can_switch(self, before: TrialJob, job: TrialJob) -> bool:
         """Whether a process started for the job `before` can answer the other job's request."""
 
+    def goes_on(self, job: TrialJob) -> bool:
+        """Whether the waiting process can answer the job's request; False without a waiting process."""
+
 
 class Server(Protocol):
     """A process that has measured, and waits for another request."""

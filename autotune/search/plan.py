@@ -1,4 +1,4 @@
-"""The structured plan: the settings to try, in order, as a pure function of the finished trials.
+"""The structured plan: the settings to try, in order, as a pure function of the finished trials and the limits.
 
 The plan reads as plain sequential code. Every step asks the plan state for a trial; the pass stops at the first missing
 trial and proposes its settings. A search therefore resumes anywhere, and the plan can be read from top to bottom.

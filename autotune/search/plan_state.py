@@ -88,7 +88,8 @@ class PlanState:
     """One pass through the plan over the finished trials; the pass stops at the first missing trial.
 
     Every decision rests on trials visited by the pass, in the plan's own order. A pass over more trials therefore takes
-    the same steps and only gets further, whatever was sampled meanwhile and whichever process continues.
+    the same steps and only gets further, whatever was sampled meanwhile and whichever process continues, as long as the
+    limits are the same.
 
     Args:
         history: Finished trials.

@@ -101,6 +101,8 @@ class TrialLoop:
         self._repository, self._budget, self._stop, self._on_event = repository, budget, stop, on_event
         if jobs.is_live:
             budget.allow_sharing(lambda: self.has_process)
+        self._keeps_process: bool | None = None
+        """Whether trials and finals stay in one process for want of time; None before the baseline."""
         self._owner = Owner.this_process()
         self._renewed_at = time.monotonic()
         self._others: frozenset[Owner] = frozenset()
@@ -152,12 +154,17 @@ class TrialLoop:
         return LoopEnd(reason="It was asked to stop.")
 
     def _prices(self) -> Prices:
-        """Prices of trials now: a trial in a new process costs the start, and in a short search the comparison."""
+        """Prices of trials now: a trial in a new process costs the start, and in a short search the comparison.
+
+        Whether the search is a short one is decided once, after the baseline: the plan must not change its steps.
+        """
         if not self.can_share(self._search.script_settings):
             return Prices(trial_s=self._budget.trial_s, spare_s=self._budget.spare_s)
-        can_share, keeps_process = cache(self.can_share), self._budget.plans_sharing
+        if self._keeps_process is None and self._search.history.baseline is not None:
+            self._keeps_process = self._budget.plans_sharing
+        can_share, goes_on, keeps_process = cache(self.can_share), cache(self._goes_on), bool(self._keeps_process)
         return Prices(
-            trial_s=lambda settings: self._budget.trial_s(settings, is_fresh=not can_share(settings)),
+            trial_s=lambda settings: self._budget.trial_s(settings, is_fresh=not goes_on(settings)),
             spare_s=self._budget.spare_s,
             can_go_on=lambda settings: not keeps_process or can_share(settings),
         )
@@ -189,11 +196,15 @@ class TrialLoop:
         """Whether a process of the script's own settings can go on with the settings."""
         if not self.is_live or not isinstance(self._runner, KeepingRunner):
             return False
-        own, other = (
-            replace(self._jobs.trial(each, is_final=True, is_shared=True), script_steps=self._script_steps)
-            for each in (self._search.script_settings, settings)
-        )
-        return self._runner.can_switch(own, other)
+        return self._runner.can_switch(self._shared_job(self._search.script_settings), self._shared_job(settings))
+
+    def _goes_on(self, settings: Settings) -> bool:
+        """Whether the waiting process can go on with the settings."""
+        return isinstance(self._runner, KeepingRunner) and self._runner.goes_on(self._shared_job(settings))
+
+    def _shared_job(self, settings: Settings) -> TrialJob:
+        """The job of a measurement in a process of other measurements."""
+        return replace(self._jobs.trial(settings, is_final=True, is_shared=True), script_steps=self._script_steps)
 
     def measure(
         self,

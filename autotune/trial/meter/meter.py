@@ -22,7 +22,7 @@ from autotune.trial.meter.counters import Counters, StepCounts
 from autotune.trial.meter.host_clock import Clock
 from autotune.trial.meter.measuring_plan import Epochs, Plan, Watcher
 from autotune.trial.meter.page_locked import PageLockedPool
-from autotune.trial.meter.phase_rules import COMPUTE_BLOCK_S, LAST_WARMUP_STEPS
+from autotune.trial.meter.phase_rules import COMPUTE_BLOCK_S, LAST_WARMUP_STEPS, LONG_STEP_S
 from autotune.trial.meter.rank_sync import MAX_STEPS_AHEAD, Agreement
 
 
@@ -182,11 +182,11 @@ class Meter:
 
     def _wait_if_worth_it(self) -> None:
         """Lets the device finish the latest block where the phase may end with it."""
-        recorder, phase = self._recorder, self.phase
-        num_unfinished, latest_s = recorder.num_unfinished, recorder.latest_block_s
-        num_blocks = recorder.num_blocks[phase] + num_unfinished
-        elapsed_s = recorder.elapsed_s[phase] + num_unfinished * latest_s
-        if phase_rules.is_worth_a_wait(phase, num_blocks, elapsed_s, latest_s, self._plan):
+        recorder = self._recorder
+        if recorder.latest_block_s < LONG_STEP_S:
+            return
+        known, num_unfinished = recorder.blocks(self.phase), recorder.num_unfinished
+        if phase_rules.is_worth_a_wait(self.phase, known, num_unfinished, recorder.latest_block_s, self._plan):
             recorder.wait()
 
     def _enter(self, phase: Phase, num_micro_batches: int = 1) -> None:

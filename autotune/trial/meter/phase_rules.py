@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from autotune.measure.block import Block, Phase
 from autotune.measure.epoch import is_worth_restarting
-from autotune.measure.window_stopping import may_end, warmed_up
+from autotune.measure.interval import estimate_rate
+from autotune.measure.window_stopping import EARLY_FACTOR, LEAST_BLOCKS, may_end, warmed_up
 from autotune.trial.meter.measuring_plan import Plan
 
 MIN_WARMUP_STEPS = 3
@@ -49,25 +50,34 @@ def is_warm(blocks: Sequence[Block], elapsed_s: float, plan: Plan, num_updates: 
     return warmed_up([block.busy_s for block in blocks[-LAST_WARMUP_STEPS:]])
 
 
-def is_worth_a_wait(phase: Phase, num_blocks: int, elapsed_s: float, latest_block_s: float, plan: Plan) -> bool:
-    """Whether to wait for the device at the end of a block, because the phase may end there.
+def is_worth_a_wait(
+    phase: Phase, known: Sequence[Block], num_unfinished: int, latest_block_s: float, plan: Plan
+) -> bool:
+    """Whether to wait for the device at the end of a block, because the phase is likely to end there.
 
     The host runs ahead of the device, and does not know the latest block yet. A further block decides as well; with
-    long blocks it costs seconds, and the wait milliseconds.
+    long blocks it costs seconds. In the window a wait must not be in vain: the next block would contain all work of the
+    host that the device's own usually hides.
 
     Args:
         phase: The running phase.
-        num_blocks: Blocks of the phase ended by the host.
-        elapsed_s: Expected seconds of these blocks.
+        known: Blocks of the phase finished by the device.
+        num_unfinished: Further blocks of the phase ended by the host.
         latest_block_s: Seconds of the latest block finished by the device; 0 before the first.
         plan: Facts and limits of the trial.
     """
     if latest_block_s < LONG_STEP_S:
         return False
+    num_blocks, rule = len(known) + num_unfinished, plan.rule
     if phase is Phase.WARMUP:
         return num_blocks >= MIN_WARMUP_STEPS
-    may_end_window = elapsed_s >= plan.rule.min_window_s and may_end(num_blocks, elapsed_s, plan.rule)
-    return phase is Phase.RAMP or (phase is Phase.WINDOW and may_end_window)
+    if phase is not Phase.WINDOW or len(known) < LEAST_BLOCKS - 1:
+        return phase is Phase.RAMP
+    elapsed_s = sum(block.duration_s for block in known) + num_unfinished * latest_block_s
+    factor = EARLY_FACTOR if num_blocks < rule.min_blocks else 1.0
+    is_narrow = estimate_rate(known).half_width_ratio <= factor * rule.half_width_ratio
+    is_over = elapsed_s >= rule.max_window_s or (is_narrow and elapsed_s >= rule.min_window_s)
+    return is_over and may_end(num_blocks, elapsed_s, rule)
 
 
 def has_ceiling(num_blocks: int, elapsed_s: float, plan: Plan, num_updates: int) -> bool:

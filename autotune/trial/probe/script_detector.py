@@ -27,7 +27,7 @@ from autotune.trial.loader.foreign_batches import ForeignBatches
 from autotune.trial.loader.loaders import Loaders
 from autotune.trial.probe.accumulation_variable import accumulation_variable
 from autotune.trial.probe.arguments import ArgumentDetector
-from autotune.trial.probe.batch_uses import BatchUses
+from autotune.trial.probe.batch_uses import OLD, BatchUses
 from autotune.trial.probe.imports import (
     early_environment,
     imported_after_freeze,
@@ -128,7 +128,10 @@ class ScriptDetector:
             return self._steps.num_backwards >= enough
         known_s = self._step_ends[-1] - self._step_ends[0] if num_steps >= LONG_STEPS else 0.0
         is_unclear = self._num_steps == NUM_STEPS and self._loaders.may_keep_first_batch
-        return known_s > LATE_S or ((num_steps >= self._num_steps or known_s > LONG_S) and not is_unclear)
+        # A script that keeps its batches is known by two of them that are old.
+        is_known = num_steps > OLD or not self.has_batches
+        is_enough = num_steps >= self._num_steps or (known_s > LONG_S and is_known)
+        return known_s > LATE_S or (is_enough and not is_unclear)
 
     @property
     def has_batches(self) -> bool:

@@ -1,7 +1,7 @@
 """Sets marks on the clock of the training device: host time on a CPU, events on the compute stream on CUDA.
 
 The time between two events includes the device's idle time and does not depend on how far the host runs ahead.
-Nothing is synchronised inside a window.
+Within a window nothing waits for the device, but for the last of a window's long blocks.
 """
 
 from __future__ import annotations

@@ -111,6 +111,10 @@ class PricedRunner:
         """Whether a process can go on with another job."""
         return job.serves
 
+    def goes_on(self, job: TrialJob) -> bool:
+        """Whether the waiting process can go on with a job."""
+        return self._is_warm and job.serves
+
     def _priced(self, job: TrialJob, result: TrialResult, *, is_final: bool) -> TrialResult:
         measured = result.measurement
         if self._prices is None:

@@ -65,6 +65,14 @@ def test_a_steady_window_of_long_blocks_converges_after_the_fewest_blocks():
     assert [decide(unsteady[:n], rule, None) for n in range(7)] == [None] * 7
 
 
+def test_an_early_look_asks_for_half_the_width_and_the_usual_look_for_the_whole():
+    rule = replace(RULE, max_window_s=60.0)
+    blocks = make_blocks([1.40, 1.46, 1.40, 1.46] * 2)
+    assert 0.025 < estimate_rate(blocks[:4]).half_width_ratio < 0.05
+    assert decide(blocks[:4], rule, None) is None
+    assert decide(blocks, rule, None) is StopReason.CONVERGED
+
+
 def test_short_blocks_are_not_looked_at_earlier_for_a_single_long_block():
     blocks = make_blocks([3.0, 0.2, 0.2, 0.2])
     assert not may_end(4, 3.6, replace(RULE, max_window_s=30.0))

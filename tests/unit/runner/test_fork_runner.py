@@ -184,7 +184,32 @@ def test_a_server_that_began_beside_the_probe_and_is_of_no_use_is_given_up(serve
     facts = FACTS if fault == "more imports than the script" else replace(FACTS, imports=USUAL_IMPORTS)
     with ForkRunner(cold, facts, least_preparation_s=math.inf, begun=begun) as runner:
         start: Any = runner.start(job(devices=("GPU-1",) if fault == "other device" else ("GPU-0",)))
-    assert start.server_pids == (1,) and not begun.is_open and begun.imports is None
+        assert not begun.is_open, "it holds the memory of torch"
+        assert start.server_pids == (1,) and begun.imports is None
+
+
+def test_a_server_that_no_trial_can_be_forked_from_is_given_up_at_once(servers: Servers) -> None:
+    cold: Any = servers
+    cold.start = lambda job, start_reason: start_reason
+    begun: Any = start_server(cold, job(), is_before_probe=True)
+    with ForkRunner(cold, replace(FACTS, early_environment=("OMP_WAIT_POLICY",)), begun=begun) as runner:
+        assert "OMP_WAIT_POLICY" in str(runner.start(job()))
+        assert not begun.is_open
+
+
+def test_where_the_server_that_began_beside_the_probe_fails_a_new_one_is_tried(servers: Servers) -> None:
+    cold: Any = servers
+    begun: Any = start_server(cold, job(), is_before_probe=True)
+
+    def fails(imports: tuple[str, ...]) -> None:
+        begun.is_open = False
+        raise ForkServerError("an import has started a thread")
+
+    begun.go_on = fails
+    facts = replace(FACTS, imports=USUAL_IMPORTS)
+    with ForkRunner(cold, facts, least_preparation_s=math.inf, begun=begun) as runner:
+        start: Any = runner.start(job())
+    assert start.server_pids == (1,)
 
 
 def test_a_server_that_no_trial_took_over_ends_with_the_runner(servers: Servers) -> None:
@@ -197,23 +222,30 @@ def test_a_server_that_no_trial_took_over_ends_with_the_runner(servers: Servers)
 PROBE = replace(job(), mode=Mode.PROBE)
 
 
-def probe_runner_on(servers: Servers, monkeypatch: pytest.MonkeyPatch, *, num_cpus: float) -> ProbeRunner:
+def probe_runner_on(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, *, num_cpus: float, devices: tuple[str, ...] = ()
+) -> ProbeRunner:
     monkeypatch.setattr(probe_runner, "usable_cpus", lambda: num_cpus)
     cold: Any = servers
     cold.start = lambda job: job.mode
-    return ProbeRunner(cold)
+    return ProbeRunner(cold, devices)
 
 
 def test_beside_the_first_probe_a_server_begins_and_ends_with_the_probes_runner(
     servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers.workspace.has_layers = True
-    runner = probe_runner_on(servers, monkeypatch, num_cpus=LEAST_CPUS)
+    jobs: list[TrialJob] = []
+    monkeypatch.setattr(servers, "environment", lambda job, _: jobs.append(job) or {})
+    removed: list[Path] = []
+    servers.workspace.remove_trial = removed.append
+    runner = probe_runner_on(servers, monkeypatch, num_cpus=LEAST_CPUS, devices=("GPU-1",))
     assert [runner.start(PROBE), runner.start(PROBE)] == [Mode.PROBE, Mode.PROBE]
     [begun] = servers.started
     assert begun.is_open
+    assert [(each.mode is Mode.PROBE, each.devices) for each in jobs] == [(False, ("GPU-1",))]
     runner.close()
-    assert not begun.is_open
+    assert not begun.is_open and removed == [begun.folder]
 
 
 def test_the_runner_of_the_trials_has_the_server_from_then_on(

@@ -33,6 +33,17 @@ def test_the_probe_writes_what_trials_read(workspace: Workspace) -> None:
     assert trial.upper != probe.upper
 
 
+def test_a_server_that_starts_before_the_end_of_the_probe_reads_no_layer_that_is_being_written(
+    workspace: Workspace,
+) -> None:
+    before, after = (
+        workspace.mounts(workspace.new_trial(), is_probe=False, is_server=True, is_before_probe=is_before)
+        for is_before in (True, False)
+    )
+    assert before is not None and after is not None
+    assert before.between == () and after.between != ()
+
+
 def test_two_trials_share_nothing_that_they_write_to_but_what_compilers_made(workspace: Workspace) -> None:
     plans = [workspace.mounts(workspace.new_trial(), is_probe=False) for _ in range(2)]
     written = [{plan.upper, plan.root, *plan.plain} for plan in plans if plan is not None]

@@ -95,18 +95,24 @@ def test_after_the_baseline_what_usually_helps_is_tried_at_once_with_the_workers
 def test_without_time_for_another_process_the_usual_gains_are_those_that_need_none():
     """Two ranks took 28 s to start again for `gradient_as_bucket_view`, and 120 s had no time left for finals."""
     space = accelerator(
-        precision=("fp32", "bf16"), channels_last=(False, True), gradient_as_bucket_view=(False, True), batch_size=32
+        precision=("fp32", "bf16"),
+        channels_last=(False, True),
+        gradient_as_bucket_view=(False, True),
+        pin_memory=(False, True),
+        batch_size=32,
     )
     script_settings = own(space)
     limits = PlanLimits(
         usable_cpus=8.0,
         cap_bytes=CAP_BYTES,
-        can_go_on=lambda settings: not settings.gradient_as_bucket_view and not settings.channels_last,
+        can_go_on=lambda settings: (
+            not (settings.gradient_as_bucket_view or settings.channels_last or settings.pin_memory)
+        ),
     )
     history = History((trial(0, script_settings, 50.0, compute=100.0, wait=0.5),), script_settings)
     short, usual = plan(history, space, limits), plan(history, space, PlanLimits(usable_cpus=8.0, cap_bytes=CAP_BYTES))
     assert short.settings.differences(script_settings).keys() == {"precision", "num_workers"}
-    left_out = {"channels_last", "gradient_as_bucket_view"}
+    left_out = {"channels_last", "gradient_as_bucket_view", "pin_memory"}
     assert usual.settings.differences(short.settings).keys() == left_out
 
 

@@ -10,6 +10,7 @@ import pytest
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
 from autotune.search.plan_state import PlanLimits
+from autotune.search.prices import Prices
 from autotune.search.study_search import Proposal, Search, SearchExhausted
 from autotune.settings import Settings
 from autotune.space.derive import derive_space
@@ -192,6 +193,22 @@ def test_a_proposal_is_a_running_trial_with_its_settings_in_the_study():
 def accelerator_space(**spec):
     facts = script_facts(device="cuda", loader=loader_facts(num_workers=2))
     return derive_space(facts, gpu_machine(), search_spec(**spec))
+
+
+def test_the_first_jump_keeps_to_what_the_process_of_the_trials_can_change():
+    search = Search(None, "study", accelerator_space(), LIMITS, seed=3, max_trials=4, spend_all=True)
+    prices = Prices(
+        trial_s=lambda settings: 1.0,
+        spare_s=lambda settings: 1000.0,
+        can_go_on=lambda settings: not settings.pin_memory,
+    )
+    jumps = []
+    for number in range(2):
+        proposal = search.ask(prices=prices)
+        assert isinstance(proposal, Proposal)
+        jumps.append(proposal.settings)
+        search.tell(proposal.number, result(Outcome.OK, rate=100.0 + number, peak=GIB // 2))
+    assert jumps[1].precision != jumps[0].precision and not jumps[1].pin_memory
 
 
 def test_segments_that_expand_are_tried_where_a_larger_micro_batch_did_not_fit():

@@ -154,21 +154,34 @@ class Keeping(FunctionRunner):
 
     has_process = True
 
+    has_other = False
+    """Whether the waiting process has the other cap."""
+
     def can_switch(self, before, job):
         return job.serves and not job.request.settings.expandable_segments
+
+    def goes_on(self, job):
+        return job.serves and job.request.settings.expandable_segments == self.has_other
 
 
 @pytest.mark.parametrize(("budget_s", "is_short"), [(120.0, True), (1200.0, False)])
 def test_a_short_search_goes_on_in_its_process_and_a_long_one_pays_for_another(bench, budget_s, is_short):
     made = bench(budget_s=budget_s, start="live")
-    loop = made.loop(Keeping(made.measure, FACTS))
+    runner = Keeping(made.measure, FACTS)
+    loop = made.loop(runner)
     own = made.space.script_settings
     other = replace(own, expandable_segments=True)
+    assert loop._prices().can_go_on(other), "nothing is known before the baseline"
+    loop._trial(made.search.ask())
     made.budget.trial_took(28.0, window_s=3.0, number=0)
     made.budget.trial_took(5.0, window_s=3.0, number=1, is_fresh=False, switch_s=0.0)
     prices = loop._prices()
     assert [prices.can_go_on(settings) for settings in (own, other)] == [True, not is_short]
-    assert [prices.trial_s(settings) for settings in (own, other)] == [5.0, 28.0]
+    assert prices.trial_s(other) - prices.trial_s(own) > 5.0
+    runner.has_other = True
+    assert loop._prices().trial_s(own) - loop._prices().trial_s(other) > 5.0, "the process that waits decides"
+    made.budget.allow_sharing(lambda: False)
+    assert loop._prices().can_go_on(other) is not is_short, "the plan keeps its steps"
 
 
 def test_where_each_trial_has_its_own_process_no_settings_are_left_out_for_it(bench):

@@ -17,6 +17,7 @@ from autotune.trial.meter.measuring_plan import Plan
 from autotune.trial.meter.meter import Meter
 from autotune.trial.meter.rank_sync import Agreement, Progress
 from autotune.trial.step.steps import Steps
+from tests.unit.measure.simulated import make_block
 from tests.unit.trial import plans
 
 PLAN = replace(plans.PLAN, rule=WindowRule(half_width_ratio=0.05), num_workers=2, num_queued=4)
@@ -26,7 +27,7 @@ class LateClock(HostClock):
     """The clock of a device that is always one mark behind the host; each mark comes `step_s` after the one before."""
 
     def __init__(self, step_s: float) -> None:
-        self.num_waits = 0
+        self.num_waits = self.num_waits_for_latest = 0
         self._step_s, self._marked_s, self._reached_s = step_s, 0.0, 0.0
 
     def mark(self) -> float:  # type: ignore[override]
@@ -39,6 +40,7 @@ class LateClock(HostClock):
 
     def wait(self, mark: float) -> None:
         self.num_waits += 1
+        self.num_waits_for_latest += mark == self._marked_s
         self._reached_s = max(self._reached_s, mark)
 
     def finish(self) -> None:
@@ -229,10 +231,30 @@ def test_long_steps_are_waited_for_where_a_further_step_would_decide_nothing_els
     assert clock.num_waits == 3
 
 
-def test_nothing_waits_for_short_steps_nor_where_ranks_agree_beforehand(tmp_path: Path) -> None:
-    for name, step_s, world_size in (("short", 0.4, 1), ("ranks", 1.4, 2)):
-        (tmp_path / name).mkdir()
-        clock = LateClock(step_s)
-        with_ranks = Loop(tmp_path / name, 0, BY_STEPS, clock=clock, world_size=world_size)
-        assert Phase.WINDOW in blocks_by_phase(with_ranks)
-        assert clock.num_waits == 0 or world_size > 1, "ranks wait for steps two before, as always"
+def test_nothing_waits_for_short_steps(tmp_path: Path) -> None:
+    clock = LateClock(0.4)
+    assert Phase.WINDOW in blocks_by_phase(Loop(tmp_path, 0, BY_STEPS, clock=clock))
+    assert clock.num_waits == 0
+
+
+def test_ranks_never_wait_for_their_latest_step(tmp_path: Path) -> None:
+    """They agree on the step of a change beforehand; a wait of rank 0 alone would hold up the others."""
+    clock = LateClock(1.4)
+    assert Phase.WINDOW in blocks_by_phase(Loop(tmp_path, 0, BY_STEPS, clock=clock, world_size=2))
+    assert clock.num_waits_for_latest == 0
+
+
+@pytest.mark.parametrize(
+    ("known_s", "num_unfinished", "is_worth"),
+    [
+        ((1.4, 1.4, 1.41), 1, True),
+        ((1.4, 1.4), 1, False),
+        ((1.4, 1.5, 1.4), 1, False),  # Another look would follow, and the wait would be in vain.
+        ((1.4, 1.9, 1.4, 1.9, 1.4), 1, True),  # The time is up.
+    ],
+)
+def test_a_window_waits_for_the_block_that_probably_ends_it(
+    known_s: tuple[float, ...], num_unfinished: int, is_worth: bool
+) -> None:
+    known = [make_block(seconds) for seconds in known_s]
+    assert phase_rules.is_worth_a_wait(Phase.WINDOW, known, num_unfinished, known_s[-1], BY_STEPS) is is_worth

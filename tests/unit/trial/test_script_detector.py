@@ -10,13 +10,14 @@ import pytest
 from autotune.trial.probe.script_detector import NUM_STEPS, ScriptDetector
 
 
-def has_seen_enough(*ends_s: float, is_unclear: bool = False) -> bool:
+def has_seen_enough(*ends_s: float, is_unclear: bool = False, has_batches: bool = False) -> bool:
     """Whether steps that ended at these times are enough."""
     detector: Any = SimpleNamespace(
         _step_ends=list(ends_s),
         _num_steps=NUM_STEPS,
         _steps=SimpleNamespace(has_optimizer=True, num_backwards=len(ends_s)),
         _loaders=SimpleNamespace(may_keep_first_batch=is_unclear),
+        has_batches=has_batches,
     )
     look: Any = ScriptDetector.has_seen_enough
     return bool(look.fget(detector))
@@ -35,6 +36,12 @@ def has_seen_enough(*ends_s: float, is_unclear: bool = False) -> bool:
 )
 def test_six_steps_are_enough_and_three_where_they_take_seconds(ends_s: tuple[float, ...], is_enough: bool) -> None:
     assert has_seen_enough(*ends_s) is is_enough
+
+
+def test_a_script_with_batches_is_watched_until_two_of_them_are_old() -> None:
+    assert not has_seen_enough(0.0, 1.4, 2.8, 4.2, has_batches=True)
+    assert has_seen_enough(0.0, 1.4, 2.8, 4.2, 5.6, has_batches=True)
+    assert has_seen_enough(0.0, 11.0, 22.0, has_batches=True), "a probe is not to take minutes"
 
 
 def test_while_it_is_unclear_whether_the_first_batch_is_kept_the_probe_goes_on_but_not_for_long() -> None:
