@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,8 @@ from tests.docs.readme import Command, commands
 
 ROOT = Path(__file__).parents[2]
 PROJECT = Path(__file__).parent / "project"
+WHEEL_FOLDER = re.compile(r"^Looking in .*\n|(?<=Processing )/\S*/(?=\S*\.whl)", re.MULTILINE)
+"""Where pip of this machine finds packages, which is of no use to a reader."""
 LEFT_OUT = {
     "pip install .": "into the environment of one's own scripts; `make setup` installs the clone into .venv",
     "make search": "the same search as the first command of the page",
@@ -127,6 +130,7 @@ class Place:
             output, code = shell.communicate()[0], None
         for path, name in self.names:
             output = output.replace(path, name)
+        output = WHEEL_FOLDER.sub("", output)
         where = str(folder.relative_to(self.root))
         return Typed(command, where, code, time.monotonic() - began, output)
 
