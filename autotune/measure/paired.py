@@ -118,8 +118,8 @@ def compare(
 ) -> Comparison:
     """How many times faster `candidate` is than `against`, by the mean of the log-ratios of common rounds.
 
-    The interval knows more than the few ratios: `autotune.measure.pair_interval`. Rounds in the process of earlier runs
-    make it longer by their share of SHARED_ERROR on both sides.
+    The interval knows more than the few ratios: `autotune.measure.pair_interval`. Each end of the
+    interval moves by SHARED_ERROR times the share of rounds in the process of earlier runs.
 
     Args:
         finals: Finals of any candidates. A round with a rate above 0 for both candidates makes a pair; the other

@@ -27,7 +27,7 @@ from autotune.runner.handle import Handle
 from autotune.runner.prelude_server import Preparation, PreparingRun, Trust, difference, why_unprepared
 from autotune.runner.python_command import plain_command, read_python
 from autotune.runner.runner import Start
-from autotune.runner.server_start import is_of_use, start_server
+from autotune.runner.server_start import give_up, is_of_use, start_server
 from autotune.sandbox.own_files import put
 
 MAX_SERVERS = 3
@@ -271,9 +271,7 @@ class ForkRunner:
 
     def _give_up_begun(self) -> None:
         server, self._begun = self._begun, None
-        if server is not None:
-            server.give_up()
-            self._cold.workspace.remove_trial(server.folder)
+        give_up(server, self._cold)
 
     def _end(self, key: Key) -> None:
         for of, command in list(self._preparations):

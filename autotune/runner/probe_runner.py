@@ -16,7 +16,7 @@ from autotune.runner.fork_runner import ForkRunner, why_never_forked
 from autotune.runner.fork_server import ForkServer, ForkServerError
 from autotune.runner.handle import Handle
 from autotune.runner.live_runner import LiveRunner
-from autotune.runner.server_start import start_server
+from autotune.runner.server_start import give_up, start_server
 
 LEAST_CPUS = 4
 """Usable CPUs from which a second import of torch does not slow the probe down."""
@@ -57,9 +57,7 @@ class ProbeRunner:
     def close(self) -> None:
         """Ends the fork server, unless the runner of the trials has it."""
         server, self._server = self._server, None
-        if server is not None:
-            server.give_up()
-            self._cold.workspace.remove_trial(server.folder)
+        give_up(server, self._cold)
 
     def _begin(self, job: TrialJob) -> None:
         # Without layers, imports before the end of the probe could write to the user's files.

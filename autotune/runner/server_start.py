@@ -44,6 +44,13 @@ def start_server(cold: ColdRunner, job: TrialJob, *, is_before_probe: bool = Fal
         raise
 
 
+def give_up(server: ForkServer | None, cold: ColdRunner) -> None:
+    """Ends a server that has forked nothing, and removes the server's folder; does nothing without a server."""
+    if server is not None:
+        server.give_up()
+        cold.workspace.remove_trial(server.folder)
+
+
 def is_of_use(server: ForkServer, cold: ColdRunner, job: TrialJob, imports: tuple[str, ...]) -> bool:
     """Whether a server started before the probe lives, and has the surroundings of a job's trial but for one layer.
 

@@ -279,7 +279,7 @@ def _usual_compute(state: PlanState) -> dict[str, Value]:
 
 
 def _without_new_process(state: PlanState, changes: dict[str, Value]) -> dict[str, Value]:
-    """The changes for which the process of the trials need not end, where there is no time for another.
+    """The changes without a new process, in a search without time for one; otherwise all changes.
 
     Two ranks of a Trainer took 28 s to start again for `gradient_as_bucket_view`, of a search of two minutes.
     """

@@ -56,7 +56,7 @@ class PlanLimits:
     """Modes in which the plan may try a compiled model; without time for a build, the other steps go on."""
 
     can_go_on: Callable[[Settings], bool] = lambda settings: True
-    """Says whether the process of the trials can go on with settings, where the search has no time for another."""
+    """In a search without time for new processes: returns whether the running process can change to settings."""
 
     def __post_init__(self) -> None:
         """Raises `ValueError` for impossible limits."""

@@ -21,14 +21,14 @@ class Prices:
     """Returns the seconds left for trials, when the finals shall be able to run the settings of the next trial."""
 
     can_go_on: Callable[[Settings], bool] = lambda settings: True
-    """Says whether the process of the trials can go on with settings, where the search has no time for another."""
+    """In a search without time for new processes: returns whether the running process can change to settings."""
 
     def affords(self, settings: Settings) -> bool:
         """True when the time left suffices for a trial of settings, and for finals with these settings."""
         return self.spare_s(settings) >= self.trial_s(settings)
 
     def num_affordable(self, settings: Settings) -> float:
-        """Number of trials at the price of these settings for which the time left suffices; may be infinite."""
+        """Number of trials in the time left, at the price of these settings; may be infinite."""
         price_s = self.trial_s(settings)
         return self.spare_s(settings) / price_s if price_s > 0 else math.inf
 

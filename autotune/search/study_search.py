@@ -132,7 +132,7 @@ class Search:
     def ask(self, attrs: Mapping[str, Any] | None = None, prices: Prices = FREE) -> Proposal | SearchExhausted:
         """The next trial, started in the database.
 
-        Queued settings come first, then trials to explain failed trials, then the plan, then the largest expected gain
+        The order is: queued settings, trials to explain failures, the steps of the plan, and the largest expected gain
         per second.
 
         Args:
@@ -292,25 +292,25 @@ class Search:
         elsewhere = [_unmeasured(settings, last + 1) for settings in snapshot.running]
         return self._history(snapshot).with_trials(elsewhere)
 
-    def _planned(self, snapshot: StudySnapshot) -> Candidate | PlanFinished:
+    def _planned(self, snapshot: StudySnapshot, limits: PlanLimits) -> Candidate | PlanFinished:
         """The plan's next step."""
         history = self._with_running(snapshot)
         if self._finished_plan is None or not self._finished_plan.holds_for(history):
-            step = plan(history, self._space, self._limits)
+            step = plan(history, self._space, limits)
             self._finished_plan = step if isinstance(step, PlanFinished) else None
             return step
         return self._finished_plan
 
     def _planned_in_time(self, snapshot: StudySnapshot, prices: Prices) -> Candidate | PlanFinished:
         """The plan's next step; without time for a compiled model, the quickest build, or the step after the build."""
-        self._limits = replace(self._limits, can_go_on=prices.can_go_on)
-        planned = self._planned(snapshot)
+        limits = replace(self._limits, can_go_on=prices.can_go_on)
+        planned = self._planned(snapshot, limits)
         for modes in ((CompileMode.REGIONAL,), ()):
             if isinstance(planned, PlanFinished) or planned.stage not in (USUAL_STAGE, COMPILE_STAGE):
                 break
             if not self._builds(planned) or _is_affordable(planned, prices):
                 break
-            planned = plan(self._with_running(snapshot), self._space, replace(self._limits, early_builds=modes))
+            planned = plan(self._with_running(snapshot), self._space, replace(limits, early_builds=modes))
         return planned
 
     def _builds(self, planned: Candidate) -> bool:

@@ -180,7 +180,7 @@ class Budget:
         self._kept_for, self._is_noisy, self._num_rivals = tuple(contenders), is_noisy, num_rivals
 
     def keep_for_looks(self, number: int, settings: Settings) -> None:
-        """Keeps time after the finals for the memory of a trial, in one process: a new one, or that of shared finals.
+        """Keeps time for the memory of a trial after the finals, in a new process or in the process of shared finals.
 
         The fewest rounds of two contenders come first: the tolerated overrun leaves the looks out.
 
@@ -366,8 +366,8 @@ class Budget:
 
         The second trial may take the time of the finals, and a tenth more than the given time, because with a single
         trial the finals would have nothing to compare. A second trial with another build may not: its finals build
-        again. It leaves the time of finals in the process of the trials, where these are possible. Where even a plain
-        second trial leaves no time for finals, any second trial may take all: no finals begin.
+        again. A second trial with another build leaves the time of shared finals, if finals can be shared. Where even a
+        plain second trial leaves no time for finals, any second trial may take all: no finals begin.
 
         Args:
             settings: Settings of the next trial. If the next trial turns out fastest, the finals compile its model

@@ -13,7 +13,7 @@ from typing import Any
 
 from autotune.measure.block import Block, Phase
 from autotune.measure.epoch import restart_micro_batches
-from autotune.measure.window_stopping import StopReason, block_size, decide, may_end
+from autotune.measure.window_stopping import LONG_BLOCK_S, StopReason, block_size, decide, may_end
 from autotune.protocol.progress_marks import Mark
 from autotune.trial.meter import phase_rules
 from autotune.trial.meter.block_recorder import Recorder
@@ -22,7 +22,7 @@ from autotune.trial.meter.counters import Counters, StepCounts
 from autotune.trial.meter.host_clock import Clock
 from autotune.trial.meter.measuring_plan import Epochs, Plan, Watcher
 from autotune.trial.meter.page_locked import PageLockedPool
-from autotune.trial.meter.phase_rules import COMPUTE_BLOCK_S, LAST_WARMUP_STEPS, LONG_STEP_S
+from autotune.trial.meter.phase_rules import COMPUTE_BLOCK_S, LAST_WARMUP_STEPS
 from autotune.trial.meter.rank_sync import MAX_STEPS_AHEAD, Agreement
 
 
@@ -174,17 +174,16 @@ class Meter:
         self._num_samples_done += count.num_samples
         self._waited_s += count.wait_s
         self._recorder.end_block()
-        if self._recorder.num_unfinished and not self._agreement.is_shared:
+        is_long = self._recorder.num_unfinished and self._recorder.latest_block_s >= LONG_BLOCK_S
+        if is_long and not self._agreement.is_shared:
             self._wait_if_worth_it()
         self._at_block_end(self.phase)
         self._agreement.done(self._steps.num_steps, num_samples=self._num_samples_done, wait_s=self._waited_s)
         self._after_step_of[self.phase](True)
 
     def _wait_if_worth_it(self) -> None:
-        """Lets the device finish the latest block where the phase may end with it."""
+        """Lets the device finish a long block where the phase may end with the block."""
         recorder = self._recorder
-        if recorder.latest_block_s < LONG_STEP_S:
-            return
         known, num_unfinished = recorder.blocks(self.phase), recorder.num_unfinished
         if phase_rules.is_worth_a_wait(self.phase, known, num_unfinished, recorder.latest_block_s, self._plan):
             recorder.wait()

@@ -53,21 +53,19 @@ def is_warm(blocks: Sequence[Block], elapsed_s: float, plan: Plan, num_updates: 
 def is_worth_a_wait(
     phase: Phase, known: Sequence[Block], num_unfinished: int, latest_block_s: float, plan: Plan
 ) -> bool:
-    """Whether to wait for the device at the end of a block, because the phase is likely to end there.
+    """Whether to wait for the device at the end of a long block, because the phase is likely to end there.
 
-    The host runs ahead of the device, and does not know the latest block yet. A further block decides as well; with
-    long blocks it costs seconds. In the window a wait must not be in vain: the next block would contain all work of the
-    host that the device's own usually hides.
+    The host runs ahead of the device, and does not know the latest block yet. A further block decides as well, and
+    costs seconds. In the window a wait must not be in vain: the next block would contain all work of the host that the
+    device's work usually hides.
 
     Args:
         phase: The running phase.
         known: Blocks of the phase finished by the device.
         num_unfinished: Further blocks of the phase ended by the host.
-        latest_block_s: Seconds of the latest block finished by the device; 0 before the first.
+        latest_block_s: Seconds of the latest block finished by the device.
         plan: Facts and limits of the trial.
     """
-    if latest_block_s < LONG_STEP_S:
-        return False
     num_blocks, rule = len(known) + num_unfinished, plan.rule
     if phase is Phase.WARMUP:
         return num_blocks >= MIN_WARMUP_STEPS

@@ -128,7 +128,7 @@ class ScriptDetector:
             return self._steps.num_backwards >= enough
         known_s = self._step_ends[-1] - self._step_ends[0] if num_steps >= LONG_STEPS else 0.0
         is_unclear = self._num_steps == NUM_STEPS and self._loaders.may_keep_first_batch
-        # A script that keeps its batches is known by two of them that are old.
+        # Two old batches, still alive, show a script that keeps batches.
         is_known = num_steps > OLD or not self.has_batches
         is_enough = num_steps >= self._num_steps or (known_s > LONG_S and is_known)
         return known_s > LATE_S or (is_enough and not is_unclear)
