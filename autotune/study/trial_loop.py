@@ -204,7 +204,8 @@ class TrialLoop:
 
     def _shared_job(self, settings: Settings) -> TrialJob:
         """The job of a measurement in a process of other measurements."""
-        return replace(self._jobs.trial(settings, is_final=True, is_shared=True), script_steps=self._script_steps)
+        job = self._jobs.trial(settings, is_final=True, is_shared=True)
+        return replace(job, keeps_epochs=self._keeps_epochs, script_steps=self._script_steps)
 
     def measure(
         self,

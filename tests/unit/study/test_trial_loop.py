@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.model.search_result import Status
 from autotune.model.surroundings import Surroundings
+from autotune.runner.live_runner import LiveRunner
 from autotune.runner.quiet_wait import Quiet
 from autotune.search.plan_state import PlanLimits
 from autotune.search.study_search import Search
@@ -182,6 +184,19 @@ def test_a_short_search_goes_on_in_its_process_and_a_long_one_pays_for_another(b
     assert loop._prices().trial_s(own) - loop._prices().trial_s(other) > 5.0, "the process that waits decides"
     made.budget.allow_sharing(lambda: False)
     assert loop._prices().can_go_on(other) is not is_short, "the plan keeps its steps"
+
+
+@pytest.mark.parametrize("keeps_epochs", [False, True])
+def test_a_trial_in_the_process_of_a_trial_is_not_priced_as_a_new_process(bench, keeps_epochs):
+    made = bench(start="live")
+    runner = LiveRunner(starter=None)
+    loop = made.loop(runner)
+    loop._keeps_epochs = keeps_epochs
+    own = made.space.script_settings
+    asked = replace(loop._jobs.trial(own, incumbent=100.0), keeps_epochs=keeps_epochs)
+    runner._process = SimpleNamespace(job=asked)
+    assert loop._goes_on(replace(own, num_workers=2))
+    assert not loop._goes_on(replace(own, expandable_segments=True))
 
 
 def test_where_each_trial_has_its_own_process_no_settings_are_left_out_for_it(bench):
