@@ -152,14 +152,16 @@ class Budget:
         """Wall time left until a running final is ended, in seconds, with the tolerated overrun; never negative."""
         return max(0.0, self._tolerated_s - self._ending_s)
 
-    @property
-    def left_to_trials_s(self) -> float:
+    def left_to_trials_s(self, *, is_alone: bool = False) -> float:
         """Wall time left until a running trial is ended, in seconds, with the tolerated overrun; never negative.
 
         After two measured trials the fewest rounds of two contenders are kept for the finals. A trial that takes far
         longer than the trials before, as a first compilation does, is ended rather than left to spend that time.
+
+        Args:
+            is_alone: Whether the trial's process cannot measure the other contenders, and ends the process that can.
         """
-        kept_s = self._verified_s if len(self._window_s) > 1 else 0.0
+        kept_s = self._verified_s(is_alone=is_alone) if len(self._window_s) > 1 else 0.0
         return max(0.0, self._tolerated_s - kept_s - self._ending_s)
 
     def unsaved_s(self) -> float:
@@ -268,9 +270,14 @@ class Budget:
         """Expects that a process of trials can measure finals too when new processes do not fit the time.
 
         Args:
-            has_process: Says whether such a process waits. Without one, the next trial starts and builds anew.
+            has_process: Says whether a process waits that can measure the script's own settings. Without one, the next
+                trial starts and builds anew.
         """
         self._has_process = has_process
+
+    def forbid_sharing(self) -> None:
+        """Expects a new process for every trial and final from now on."""
+        self._has_process = None
 
     def share_process(self) -> None:
         """Expects the finals to run in the process of the trials from now on."""
@@ -283,12 +290,14 @@ class Budget:
         """
         if self._has_process is None:
             return False
-        needed_s = num_rounds * len(contenders) * self._shared_final_s
-        if not self._has_process():
-            plain_s = self._fresh_start_s(UNCOMPILED)
-            builds = {self._builds.get(number, UNCOMPILED) for number in contenders}
-            needed_s += plain_s + sum(self._fresh_start_s(build) - plain_s for build in builds)
-        return self.left_to_finals_s >= needed_s
+        start_s = 0.0 if self._has_process() else self._shared_process_s(contenders)
+        return self.left_to_finals_s >= start_s + num_rounds * len(contenders) * self._shared_final_s
+
+    def _shared_process_s(self, contenders: Collection[int]) -> float:
+        """Expected time of the start of a process for the finals of these trials, in seconds, with all their builds."""
+        plain_s = self._fresh_start_s(UNCOMPILED)
+        builds = {self._builds.get(number, UNCOMPILED) for number in contenders}
+        return plain_s + sum(self._fresh_start_s(build) - plain_s for build in builds)
 
     @property
     def _shared_final_s(self) -> float:
@@ -336,22 +345,31 @@ class Budget:
         others = [*self._around_s.values(), self._trial_s.get(UNCOMPILED, []), *self._trial_s.values()]
         return next((median(times_s[-NUM_RECENT:]) for times_s in others if times_s), 0.0)
 
+    def _first_start_s(self, build: str) -> float:
+        """Expected time of a new process beside its window in seconds; a build that no cache has takes all its time."""
+        if build in (UNCOMPILED, *self._first_build_s):
+            return self._fresh_start_s(build)
+        return self._fresh_start_s(UNCOMPILED) + self._build_s(build)
+
     def _build_s(self, build: str) -> float:
         """Expected time of a build not met before, in seconds, by the times of other builds on this machine."""
         factors = [median(times_s) / BUILD_S[other] for other, times_s in self._first_build_s.items()]
         return BUILD_S[build] * max(LEAST_BUILD_FACTOR, median(factors)) if factors else BUILD_S[build]
 
-    def trial_s(self, settings: Settings | None = None, *, is_fresh: bool = False) -> float:
+    def trial_s(self, settings: Settings | None = None, *, is_fresh: bool | None = None) -> float:
         """Expected time of a trial in seconds, 0 before the first; without settings, of a model not compiled.
 
         Args:
             settings: Settings of the trial.
-            is_fresh: Whether the trial needs a process of its own although another waits.
+            is_fresh: Whether the trial needs a process of its own. If another process waits that is of use to later
+                trials, they start it again. None = only if no process waits.
         """
         build = build_of(settings)
-        is_alone = self._has_process is not None and not self._has_process()
-        if self._live_trial_s and (is_fresh or is_alone):
-            return self._fresh_start_s(build) + self._usual_window_s
+        if self._live_trial_s and self._has_process is not None:
+            waits = self._has_process()
+            if is_fresh or (is_fresh is None and not waits):
+                again_s = self._fresh_start_s(UNCOMPILED) if waits else 0.0
+                return self._first_start_s(build) + self._usual_window_s + again_s
         known_s = self._live_trial_s or self._trial_s
         recent = sorted(known_s.get(build, ())[-NUM_RECENT:])
         if recent:
@@ -361,7 +379,7 @@ class Budget:
             return 0.0
         return median(others) + (self._build_s(build) if build != UNCOMPILED else 0.0)
 
-    def spare_s(self, settings: Settings | None = None) -> float:
+    def spare_s(self, settings: Settings | None = None, *, is_alone: bool = False) -> float:
         """Time for further trials in seconds, beside the finals; negative when the finals need more than is left.
 
         The second trial may take the time of the finals, and a tenth more than the given time, because with a single
@@ -372,17 +390,20 @@ class Budget:
         Args:
             settings: Settings of the next trial. If the next trial turns out fastest, the finals compile its model
                 again, so the time for that is kept too.
+            is_alone: Whether no process can measure both the settings and the script's own: then only finals in new
+                processes compare the two, and finals of other contenders start a process again.
         """
         is_second = len(self._window_s) <= 1
         if is_second and (build_of(settings) in (UNCOMPILED, *self._trial_s) or not self._affords_plain_finals):
             return self._tolerated_s
-        if is_second and self._has_process is not None:
+        if is_second and self._has_process is not None and not is_alone:
             return self._tolerated_s - LEAST_ROUNDS * 2 * self._shared_final_s
-        kept_s = self.reserve_s
+        kept_s = max(self.reserve_s, self._verified_s(is_alone=is_alone))
         if settings is not None:
             start_s = self._start_s(build_of(settings))
             own_s = [self._around_s_of(number) for number in self._kept_for[:1]] or [self.around_s]
-            kept_s = max(kept_s, self._comparison_s(start_s + own_s[0] + 2 * self._least_window_s))
+            round_s = start_s + own_s[0] + 2 * self._least_window_s
+            kept_s = max(kept_s, LEAST_ROUNDS * round_s if is_alone else self._comparison_s(round_s))
         return self.left_s - kept_s
 
     @property
@@ -427,14 +448,18 @@ class Budget:
         num_finalists = min(NUM_FINALISTS, self._num_rivals, self._num_trials // TRIALS_PER_FINALIST)
         num_rounds, share = (NOISY_ROUNDS, NOISY_SHARE) if self._is_noisy else (NUM_ROUNDS, FINALS_SHARE)
         usual_s = num_rounds * (1 + num_finalists) * self._planned_final_s if num_finalists else 0.0
-        return max(self._verified_s, min(usual_s, share * self._total_s))
+        return max(self._verified_s(), min(usual_s, share * self._total_s))
 
-    @property
-    def _verified_s(self) -> float:
-        """Time of the fewest rounds of the contenders kept for, in seconds, with the shortest windows."""
-        return self._comparison_s(self.round_s(self._kept_for) or 2 * self.least_final_s)
+    def _verified_s(self, *, is_alone: bool = False) -> float:
+        """Time of the fewest rounds of the contenders kept for, in seconds, with the shortest windows.
 
-    def _comparison_s(self, round_s: float) -> float:
+        Args:
+            is_alone: Whether the next trial ends the process that can measure these contenders.
+        """
+        start_s = self._shared_process_s(self._kept_for) if is_alone else 0.0
+        return self._comparison_s(self.round_s(self._kept_for) or 2 * self.least_final_s, start_s)
+
+    def _comparison_s(self, round_s: float, start_s: float = 0.0) -> float:
         """Time to keep for a comparison of two contenders, in seconds.
 
         Usually the fewest rounds of new processes. Where these take more than FINALS_SHARE of the given time, the usual
@@ -442,9 +467,10 @@ class Budget:
 
         Args:
             round_s: Expected time of a round of new processes, in seconds.
+            start_s: Expected time of the start of that process, in seconds; 0 for a process that waits.
         """
         fresh_s = LEAST_ROUNDS * round_s
-        return min(fresh_s, NUM_ROUNDS * 2 * self._shared_final_s) if self._is_too_long(fresh_s) else fresh_s
+        return min(fresh_s, start_s + NUM_ROUNDS * 2 * self._shared_final_s) if self._is_too_long(fresh_s) else fresh_s
 
     def _is_too_long(self, fresh_s: float) -> bool:
         """Whether finals in new processes, which take so many seconds, rather run in the process of the trials."""

@@ -100,7 +100,7 @@ class TrialLoop:
         self._study, self._search, self._jobs, self._runner = study, search, jobs, runner
         self._repository, self._budget, self._stop, self._on_event = repository, budget, stop, on_event
         if jobs.is_live:
-            budget.allow_sharing(lambda: self.has_process)
+            budget.allow_sharing(lambda: self._goes_on(search.script_settings))
         self._keeps_process: bool | None = None
         """Whether trials and finals stay in one process for want of time; None before the baseline."""
         self._owner = Owner.this_process()
@@ -142,7 +142,7 @@ class TrialLoop:
             if known - self._others:
                 self._adopt()
             self._keep_time_for_finals()
-            if not self._budget.left_to_trials_s or not self._budget.allows_trial():
+            if not self._budget.left_to_trials_s() or not self._budget.allows_trial():
                 return LoopEnd(reason=self._why_time_is_spent(), is_limit=True)
             proposal = self._search.ask({"owner": to_plain(self._owner)}, self._prices())
             if isinstance(proposal, SearchExhausted):
@@ -165,7 +165,7 @@ class TrialLoop:
         can_share, goes_on, keeps_process = cache(self.can_share), cache(self._goes_on), bool(self._keeps_process)
         return Prices(
             trial_s=lambda settings: self._budget.trial_s(settings, is_fresh=not goes_on(settings)),
-            spare_s=self._budget.spare_s,
+            spare_s=lambda settings: self._budget.spare_s(settings, is_alone=not can_share(settings)),
             can_go_on=lambda settings: not keeps_process or can_share(settings),
         )
 
@@ -234,7 +234,7 @@ class TrialLoop:
         )
         first = self._undisturbed(job, is_final=is_final, later=later)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
-        if not is_again or self._stop.level or not self._budget.left_to_trials_s:
+        if not is_again or self._stop.level or not self._budget.left_to_trials_s():
             return first
         note = f"A first run ended {first.outcome}: {first.why}"
         if first.start is StartKind.PREPARED:
@@ -281,7 +281,8 @@ class TrialLoop:
         request = replace(job.request, references=references)
         job = replace(job, request=request, keeps_epochs=self._keeps_epochs, script_steps=self._script_steps)
         found = self._wait_for_quiet()
-        left_s = self._budget.left_to_finals_s if is_final else self._budget.left_to_trials_s
+        budget = self._budget
+        left_s = budget.left_to_finals_s if is_final else budget.left_to_trials_s(is_alone=self._is_alone(job))
         job = replace(job, ends_by=time.monotonic() + left_s)
         handle = self._runner.start(job)
         wait_for(handle, self._stop, now_and_then=lambda: self._look(handle))
@@ -289,6 +290,12 @@ class TrialLoop:
         # The script's error message goes to the terminal, into notes, and into Optuna's tables.
         result = replace(result, reason=mask_text(result.reason))
         return found.written_with(result) if found is not None else result
+
+    def _is_alone(self, job: TrialJob) -> bool:
+        """Whether the job's process cannot measure the script's own settings, and ends the process that can."""
+        if not self.is_live or not isinstance(self._runner, KeepingRunner):
+            return False
+        return not self._runner.can_switch(self._shared_job(self._search.script_settings), job)
 
     def _wait_for_quiet(self) -> Quiet | None:
         """The state of the machine after a wait for quiet; None when no wait was asked for."""
@@ -322,6 +329,7 @@ class TrialLoop:
         if not result.has_ended_early or not 0 < num_steps < (self._script_steps or math.inf):
             return False
         self._script_steps = num_steps
+        self._budget.forbid_sharing()
         return True
 
     def _learn_losses(self, result: TrialResult) -> None:
@@ -377,7 +385,7 @@ class TrialLoop:
         self._repository.record_trial(self._study, record)
         # An interruption without a request from here is the host's fault: the trial is queued again, a limited number
         # of times.
-        is_host_fault = not self._stop.level and self._budget.left_to_trials_s > 0
+        is_host_fault = not self._stop.level and self._budget.left_to_trials_s() > 0
         self._num_cut_off = self._num_cut_off + 1 if result.outcome is Outcome.INTERRUPTED and is_host_fault else 0
         self._search.tell(proposal.number, result, is_host_fault=is_host_fault)
         self._repository.mark_told(self._study, proposal.number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from autotune.emit.tuned_config import read_config
 from autotune.lab.function_runner import FunctionRunner, Measured
 from autotune.model.events import TrialFinished
 from autotune.model.outcome import Outcome
-from autotune.model.result import TrialResult
+from autotune.model.result import RankResult, RankStatus, TrialResult
 from autotune.model.search_result import Status
 from autotune.model.surroundings import Surroundings
 from autotune.runner.live_runner import LiveRunner
@@ -37,6 +38,7 @@ from autotune.units import GIB, MIB
 from tests.unit.facts import cpu_machine, script_facts, search_spec
 
 FACTS = script_facts(num_batch_norms=3)
+EARLY = RankResult(rank=0, world_size=1, status=RankStatus.ENDED, num_steps=9)
 
 
 def loader_bound(settings):
@@ -159,6 +161,13 @@ class Keeping(FunctionRunner):
     has_other = False
     """Whether the waiting process has the other cap."""
 
+    job = None
+    """The latest job."""
+
+    def start(self, job):
+        self.job = job
+        return super().start(job)
+
     def can_switch(self, before, job):
         return job.serves and not job.request.settings.expandable_segments
 
@@ -184,6 +193,36 @@ def test_a_short_search_goes_on_in_its_process_and_a_long_one_pays_for_another(b
     assert loop._prices().trial_s(own) - loop._prices().trial_s(other) > 5.0, "the process that waits decides"
     made.budget.allow_sharing(lambda: False)
     assert loop._prices().can_go_on(other) is not is_short, "the plan keeps its steps"
+
+
+def test_a_trial_that_ends_the_useful_process_is_cut_early_enough_for_another_process(bench):
+    """A trial in new processes spent the time of the start and the builds of the shared finals."""
+    made = bench(budget_s=200.0, start="live")
+    runner = Keeping(made.measure, FACTS)
+    loop = made.loop(runner)
+    own = made.space.script_settings
+    other = replace(own, expandable_segments=True)
+    loop._trial(made.search.ask())
+    for number in (0, 1):
+        made.budget.trial_took(33.0, window_s=3.0, number=number)
+    made.budget.trial_took(5.0, window_s=3.0, number=2, is_fresh=False, switch_s=0.0)
+    made.budget.keep_for((0, 2))
+    ends = []
+    for settings in (own, other):
+        loop.measure(settings, is_final=False)
+        ends.append(runner.job.ends_by - time.monotonic())
+    assert ends[0] - ends[1] == pytest.approx(30.0, abs=5.0)
+    prices = loop._prices()
+    assert prices.spare_s(own) - prices.spare_s(other) > 30.0
+
+
+def test_a_script_that_ends_by_itself_has_no_process_for_several_finals(bench):
+    made = bench(budget_s=120.0, start="live")
+    loop = made.loop(Keeping(made.measure, FACTS))
+    made.budget.trial_took(20.0, window_s=3.0, number=0)
+    assert made.budget.plans_sharing
+    assert loop._has_learned_its_end(TrialResult(outcome=Outcome.INVALID, is_inconclusive=True, ranks=(EARLY,)))
+    assert not made.budget.plans_sharing
 
 
 @pytest.mark.parametrize("keeps_epochs", [False, True])
