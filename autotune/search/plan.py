@@ -121,6 +121,8 @@ def _on_accelerator(state: PlanState) -> None:
     grow_micro_batch(state)
     if _usual_compute_again(state):
         grow_micro_batch(state)
+    # A small micro-batch waits for the host's launches, which hide what a compiled model gains.
+    _compile(state)
 
 
 def _is_loader_limited(state: PlanState) -> bool:
