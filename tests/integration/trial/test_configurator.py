@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.space.offers import useful_arguments
 from autotune.space.script_settings import script_settings_of
 from tests.integration.trial.ground import Ground, space_of
+from tests.unit.facts import cpu_machine, search_spec
 
 CONFIGURATOR = """
 import sys
@@ -50,6 +52,7 @@ def test_batch_and_accumulation_are_proposed_found_by_their_values_and_searched_
     own = script_settings_of(facts)
     assert (own.batch_size, own.grad_accum_steps, facts.argument_batch) == (6, 4, 6)
     assert "--map" in dict(space_of(facts).refused)["batch_size"]
+    assert useful_arguments(facts, cpu_machine(), search_spec()) == facts.arguments
     space = space_of(facts, maps=MAPS)
     splits = {one.batch_size: one.grad_accum_steps for one in map(space.settings, _splits(space))}
     assert splits == {1: 24, 2: 12, 3: 8, 4: 6, 6: 4, 8: 3, 12: 2, 24: 1}

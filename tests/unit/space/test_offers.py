@@ -48,6 +48,16 @@ def test_a_batch_of_one_sample_has_nothing_to_offer() -> None:
     assert not offered("batch_size", "--batch-size={}", cpu_machine(), loader=loader_facts(batch_size=1))
 
 
+def test_batch_and_accumulation_of_a_script_without_a_loader_are_offered_together() -> None:
+    """Each argument alone is refused, so that nanoGPT was told of --map, and never which."""
+    batch = ArgumentFacts(name="batch_size", template="--batch_size={}", is_taken=False)
+    steps = ArgumentFacts(name="grad_accum_steps", template="--gradient_accumulation_steps={}", is_taken=False)
+    own = {"loader": None, "argument_batch": 12, "num_micro_batches_per_step": 40, "num_backwards_per_step": 40}
+    both = script_facts(arguments=(batch, steps), **own)
+    assert useful_arguments(both, cpu_machine(), search_spec()) == (batch, steps)
+    assert useful_arguments(script_facts(arguments=(batch,), **own), cpu_machine(), search_spec()) == ()
+
+
 def test_an_argument_in_use_is_named() -> None:
     taken = ArgumentFacts(name="num_workers", template="--workers={}", is_taken=True)
     assert useful_arguments(script_facts(arguments=(taken,)), cpu_machine(), search_spec()) == (taken,)
