@@ -32,7 +32,7 @@ AS_ASKED_STAGE = "as_asked"
 """The script's own settings, moved into the ranges given by the user."""
 
 COMPILE_STAGE = "compile"
-"""Stage of the first compiled trial on an accelerator."""
+"""Stage of the plan's compiled trials on an accelerator."""
 
 MAX_PASSES = 3
 """Most passes around the best; a pass without a move is the last."""
@@ -121,8 +121,9 @@ def _on_accelerator(state: PlanState) -> None:
     grow_micro_batch(state)
     if _usual_compute_again(state):
         grow_micro_batch(state)
-    # A small micro-batch waits for the host's launches, which hide what a compiled model gains.
-    _compile(state)
+    if state.best.batch_size != state.space.script_settings.batch_size and not state.best.compile:
+        # A small micro-batch waits for the host's launches, which hide what a compiled model gains.
+        _compile(state)
 
 
 def _is_loader_limited(state: PlanState) -> bool:

@@ -19,7 +19,8 @@ class Prices:
     """Returns the expected seconds of a trial of settings; 0 where time does not count."""
     spare_s: Callable[[Settings], float]
     """Returns the seconds left for trials, when the finals shall be able to run the settings of the next trial."""
-
+    return_s: Callable[[Settings], float] = lambda settings: 0.0
+    """Returns the expected seconds to start the running process again, which a trial of settings ends."""
     can_go_on: Callable[[Settings], bool] = lambda settings: True
     """In a search without time for new processes: returns whether the running process can change to settings."""
 
@@ -33,8 +34,8 @@ class Prices:
         return self.spare_s(settings) / price_s if price_s > 0 else math.inf
 
     def per_second(self, gain: float, settings: Settings) -> float:
-        """The gain of a trial per second of the trial; where time does not count, the gain itself."""
-        price_s = self.trial_s(settings)
+        """The gain of a trial per second of the trial and of the return; where time does not count, the gain itself."""
+        price_s = self.trial_s(settings) + self.return_s(settings)
         return gain / price_s if price_s > 0 else gain
 
     def per_minute(self, gain_ratio: float | None, settings: Settings) -> float | None:

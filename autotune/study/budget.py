@@ -49,6 +49,8 @@ LEAST_FINAL_WINDOW_S = 3.0
 """Shortest window of a final, in seconds: a shorter final says no more than the trial before."""
 LEAST_SHARE = 0.5
 """Shortest window of a final as a share of a trial's window: a shorter window has too few steps to say anything."""
+LIMIT_FACTOR = 2.0
+"""Least limit of a trial as a multiple of its expected time, where the finals may have to start another process."""
 LOOKS_SHARE = 0.2
 """Largest share of the given time kept for the memory of the winner, after the finals."""
 LOOKS_S = 15.0
@@ -98,7 +100,10 @@ class Budget:
         keeps_builds: bool = False,
     ) -> None:
         self._has_process: Callable[[], bool] | None = None
-        """Says whether a process waits for further trials; None where finals cannot run in such a process."""
+        """Says whether a process waits that can measure the script's own settings; None where no process serves several
+        measurements."""
+        self._has_ended_early = False
+        """Whether the script has ended by itself, so that every run needs a new process."""
         self._is_shared = False
         """Whether the finals run in the process of the trials."""
         self._rebuild_share = REBUILD_SHARE if keeps_builds else 1.0
@@ -114,6 +119,10 @@ class Budget:
         """Time of fresh processes beside their windows in seconds, by the model's build."""
         self._first_build_s: dict[str, list[float]] = {}
         """Time of first builds in seconds, by build."""
+        self._cached: set[str] = set()
+        """Builds that a trial has come through with, so that the compiler's cache has them."""
+        self._built_in_process: set[str] = set()
+        """Builds of the process of the latest trial."""
         self._switch_s: dict[str, float] = {}
         """Longest switch to a compiled model in a process of other trials in seconds, by build."""
         self._shared_around_s: list[float] = []
@@ -152,17 +161,31 @@ class Budget:
         """Wall time left until a running final is ended, in seconds, with the tolerated overrun; never negative."""
         return max(0.0, self._tolerated_s - self._ending_s)
 
-    def left_to_trials_s(self, *, is_alone: bool = False) -> float:
-        """Wall time left until a running trial is ended, in seconds, with the tolerated overrun; never negative.
+    @property
+    def left_to_trials_s(self) -> float:
+        """Wall time left to trials in seconds, with the tolerated overrun; never negative.
 
-        After two measured trials the fewest rounds of two contenders are kept for the finals. A trial that takes far
-        longer than the trials before, as a first compilation does, is ended rather than left to spend that time.
+        After two measured trials the fewest rounds of two contenders are kept for the finals.
+        """
+        kept_s = self._verified_s() if len(self._window_s) > 1 else 0.0
+        return max(0.0, self._tolerated_s - kept_s - self._ending_s)
+
+    def limit_s(self, trial_s: float, *, is_alone: bool = False) -> float:
+        """Wall time until a running trial is ended, in seconds; never negative.
+
+        A trial that takes far longer than the trials before, as a first compilation does, is ended rather than left to
+        spend the time of the finals. The end of a trial is the end of its process, so the finals may have to start
+        another process first.
 
         Args:
-            is_alone: Whether the trial's process cannot measure the other contenders, and ends the process that can.
+            trial_s: Expected time of the trial, in seconds. Time for another process is kept if it is no part of
+                LIMIT_FACTOR times the expected time.
+            is_alone: Whether no process can measure both the trial's settings and the script's own, so that the finals
+                start another process in any case.
         """
-        kept_s = self._verified_s(is_alone=is_alone) if len(self._window_s) > 1 else 0.0
-        return max(0.0, self._tolerated_s - kept_s - self._ending_s)
+        kept_s = self._verified_s(is_alone=True) if len(self._window_s) > 1 else 0.0
+        limit_s = max(0.0, self._tolerated_s - kept_s - self._ending_s)
+        return limit_s if is_alone or limit_s >= LIMIT_FACTOR * trial_s else self.left_to_trials_s
 
     def unsaved_s(self) -> float:
         """Wall time since the last call, in seconds: the amount to add to the database."""
@@ -212,6 +235,7 @@ class Budget:
         is_fresh: bool = True,
         startup_s: float | None = None,
         switch_s: float | None = None,
+        is_complete: bool = True,
     ) -> None:
         """Learns how long a trial takes.
 
@@ -225,8 +249,11 @@ class Budget:
             startup_s: Time until a process of its own trained, in seconds; None when unknown.
             switch_s: Time until a process of other trials trained with the settings, in seconds, builds included; None
                 for a trial with a process of its own.
+            is_complete: Whether the trial came through, raced out or not, so that the compiler's cache has its build.
         """
         build = build_of(settings)
+        self._cached |= {build} if is_complete else set()
+        self._built_in_process = {build} if is_fresh else {*self._built_in_process, build}
         self._trial_s.setdefault(build, []).append(wall_s)
         if not is_fresh:
             self._live_trial_s.setdefault(build, []).append(wall_s)
@@ -276,8 +303,8 @@ class Budget:
         self._has_process = has_process
 
     def forbid_sharing(self) -> None:
-        """Expects a new process for every trial and final from now on."""
-        self._has_process = None
+        """Expects a new process for every trial and final from now on: the script ends by itself."""
+        self._has_process, self._has_ended_early, self._is_shared = None, True, False
 
     def share_process(self) -> None:
         """Expects the finals to run in the process of the trials from now on."""
@@ -286,18 +313,31 @@ class Budget:
     def affords_shared_rounds(self, num_rounds: int, contenders: Collection[int]) -> bool:
         """Whether rounds in the process of the trials, with the shortest windows, end within the tolerated overrun.
 
-        Without a waiting process, a new one starts and builds.
+        Without a waiting process, a new one starts and builds. A script that has ended by itself has a new process for
+        every final.
         """
+        if self._has_ended_early:
+            return self.left_to_finals_s >= num_rounds * self.round_s(contenders)
         if self._has_process is None:
             return False
-        start_s = 0.0 if self._has_process() else self._shared_process_s(contenders)
+        start_s = self._missing_builds_s(contenders) if self._has_process() else self._shared_process_s(contenders)
         return self.left_to_finals_s >= start_s + num_rounds * len(contenders) * self._shared_final_s
 
     def _shared_process_s(self, contenders: Collection[int]) -> float:
         """Expected time of the start of a process for the finals of these trials, in seconds, with all their builds."""
+        return self._fresh_start_s(UNCOMPILED) + self._builds_s({self._build_of(number) for number in contenders})
+
+    def _missing_builds_s(self, contenders: Collection[int]) -> float:
+        """Expected time of the builds that the process of the latest trial lacks for these trials, in seconds."""
+        return self._builds_s({self._build_of(number) for number in contenders} - self._built_in_process)
+
+    def _builds_s(self, builds: Collection[str]) -> float:
+        """Expected time of builds in one process, in seconds, with the compiler's cache."""
         plain_s = self._fresh_start_s(UNCOMPILED)
-        builds = {self._builds.get(number, UNCOMPILED) for number in contenders}
-        return plain_s + sum(self._fresh_start_s(build) - plain_s for build in builds)
+        return sum(self._fresh_start_s(build) - plain_s for build in builds)
+
+    def _build_of(self, number: int) -> str:
+        return self._builds.get(number, UNCOMPILED)
 
     @property
     def _shared_final_s(self) -> float:
@@ -347,7 +387,7 @@ class Budget:
 
     def _first_start_s(self, build: str) -> float:
         """Expected time of a new process beside its window in seconds; a build that no cache has takes all its time."""
-        if build in (UNCOMPILED, *self._first_build_s):
+        if build in (UNCOMPILED, *self._cached):
             return self._fresh_start_s(build)
         return self._fresh_start_s(UNCOMPILED) + self._build_s(build)
 
@@ -361,15 +401,12 @@ class Budget:
 
         Args:
             settings: Settings of the trial.
-            is_fresh: Whether the trial needs a process of its own. If another process waits that is of use to later
-                trials, they start it again. None = only if no process waits.
+            is_fresh: Whether the trial needs a new process. None = only if no process waits that can measure the
+                script's own settings.
         """
         build = build_of(settings)
-        if self._live_trial_s and self._has_process is not None:
-            waits = self._has_process()
-            if is_fresh or (is_fresh is None and not waits):
-                again_s = self._fresh_start_s(UNCOMPILED) if waits else 0.0
-                return self._first_start_s(build) + self._usual_window_s + again_s
+        if self._live_trial_s and self._is_fresh(is_fresh):
+            return self._first_start_s(build) + self._usual_window_s
         known_s = self._live_trial_s or self._trial_s
         recent = sorted(known_s.get(build, ())[-NUM_RECENT:])
         if recent:
@@ -378,6 +415,15 @@ class Budget:
         if not others:
             return 0.0
         return median(others) + (self._build_s(build) if build != UNCOMPILED else 0.0)
+
+    def _is_fresh(self, is_fresh: bool | None) -> bool:
+        if is_fresh is None and self._has_process is not None:
+            return not self._has_process()
+        return bool(is_fresh) or self._has_ended_early
+
+    def return_s(self) -> float:
+        """Expected time in seconds to start a process again that another trial has ended."""
+        return self._fresh_start_s(UNCOMPILED)
 
     def spare_s(self, settings: Settings | None = None, *, is_alone: bool = False) -> float:
         """Time for further trials in seconds, beside the finals; negative when the finals need more than is left.
@@ -434,9 +480,13 @@ class Budget:
             return math.inf
         return max(0.0, self.left_s / num_runs - (self.around_s if self._around_s else start_s))
 
-    def allows_trial(self) -> bool:
-        """Whether the time suffices for another trial and for the finals afterwards; the first is always allowed."""
-        return self._num_trials == 0 or self.spare_s() >= self.trial_s()
+    def allows_trial(self, *, is_fresh: bool | None = None) -> bool:
+        """Whether the time suffices for another trial and for the finals afterwards; the first is always allowed.
+
+        Args:
+            is_fresh: Whether every trial needs a new process, as in `trial_s`.
+        """
+        return self._num_trials == 0 or self.spare_s() >= self.trial_s(is_fresh=is_fresh)
 
     @property
     def _num_trials(self) -> int:
@@ -542,7 +592,7 @@ class Budget:
         """
         if self._is_shared:
             return self._shared_start_s
-        known_s, build = self._around_of.get(number), self._builds.get(number, UNCOMPILED)
+        known_s, build = self._around_of.get(number), self._build_of(number)
         if known_s is not None:
             return known_s
         plain_s, start_s = self._start_s(UNCOMPILED), self._start_s(build)

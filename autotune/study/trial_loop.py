@@ -87,6 +87,10 @@ class TrialLoop:
         self._repeats = Repeats(MAX_REPEATS, lambda found: found.device_disturbances)
         self._race_repeats = Repeats(MAX_REPEATS, lambda found: found.disturbances_by_others, Outcome.RACED_OUT)
         self._final_repeats = Repeats(MAX_FINAL_REPEATS, lambda found: found.disturbances_by_others)
+        self._ends_at_s = math.inf
+        """Time spent by the search, in seconds, at which the latest run was to be ended."""
+        self._has_spent_its_time = False
+        """Whether the latest trial was ended at its limit: the time left is the time of the finals."""
         self._num_cut_off = 0
         """Trials in a row, up to the latest, that were ended from outside."""
         self._gain_ratio_per_minute: float | None = None
@@ -142,13 +146,15 @@ class TrialLoop:
             if known - self._others:
                 self._adopt()
             self._keep_time_for_finals()
-            if not self._budget.left_to_trials_s() or not self._budget.allows_trial():
+            if not self._budget.left_to_trials_s or not self._allows_trial():
                 return LoopEnd(reason=self._why_time_is_spent(), is_limit=True)
             proposal = self._search.ask({"owner": to_plain(self._owner)}, self._prices())
             if isinstance(proposal, SearchExhausted):
                 return LoopEnd(reason=proposal.reason, is_limit=proposal.is_limit)
             if self._is_hopeless(self._trial(proposal)):
                 return LoopEnd(reason="The script's own settings cannot be measured.")
+            if self._has_spent_its_time:
+                return LoopEnd(reason=self._why_time_is_spent(), is_limit=True)
             if self._num_cut_off >= MAX_CUT_OFF:
                 return LoopEnd(reason=f"{self._num_cut_off} trials in a row were ended from outside this search.")
         return LoopEnd(reason="It was asked to stop.")
@@ -163,11 +169,17 @@ class TrialLoop:
         if self._keeps_process is None and self._search.history.baseline is not None:
             self._keeps_process = self._budget.plans_sharing
         can_share, goes_on, keeps_process = cache(self.can_share), cache(self._goes_on), bool(self._keeps_process)
+        waits = goes_on(self._search.script_settings)
         return Prices(
             trial_s=lambda settings: self._budget.trial_s(settings, is_fresh=not goes_on(settings)),
             spare_s=lambda settings: self._budget.spare_s(settings, is_alone=not can_share(settings)),
             can_go_on=lambda settings: not keeps_process or can_share(settings),
+            return_s=lambda settings: self._budget.return_s() if waits and not goes_on(settings) else 0.0,
         )
+
+    def _allows_trial(self) -> bool:
+        """Whether the time suffices for another trial in the process that waits, or in a new one."""
+        return self._budget.allows_trial(is_fresh=not self.has_process if self._jobs.is_live else None)
 
     def _keep_time_for_finals(self) -> None:
         """Keeps the time for finals of the baseline and of the fastest other trial with affordable rounds."""
@@ -234,7 +246,8 @@ class TrialLoop:
         )
         first = self._undisturbed(job, is_final=is_final, later=later)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
-        if not is_again or self._stop.level or not self._budget.left_to_trials_s():
+        has_time = self._budget.left_to_trials_s if is_final else self._limit_s(job)
+        if not is_again or self._stop.level or not has_time:
             return first
         note = f"A first run ended {first.outcome}: {first.why}"
         if first.start is StartKind.PREPARED:
@@ -281,8 +294,8 @@ class TrialLoop:
         request = replace(job.request, references=references)
         job = replace(job, request=request, keeps_epochs=self._keeps_epochs, script_steps=self._script_steps)
         found = self._wait_for_quiet()
-        budget = self._budget
-        left_s = budget.left_to_finals_s if is_final else budget.left_to_trials_s(is_alone=self._is_alone(job))
+        left_s = self._budget.left_to_finals_s if is_final else self._limit_s(job)
+        self._ends_at_s = self._budget.spent_s + left_s
         job = replace(job, ends_by=time.monotonic() + left_s)
         handle = self._runner.start(job)
         wait_for(handle, self._stop, now_and_then=lambda: self._look(handle))
@@ -291,8 +304,16 @@ class TrialLoop:
         result = replace(result, reason=mask_text(result.reason))
         return found.written_with(result) if found is not None else result
 
+    def _limit_s(self, job: TrialJob) -> float:
+        """Seconds until a trial is ended."""
+        settings = job.request.settings
+        if settings is None:
+            return self._budget.left_to_trials_s
+        price_s = self._budget.trial_s(settings, is_fresh=not self._goes_on(settings) if self.is_live else None)
+        return self._budget.limit_s(price_s, is_alone=self._is_alone(job))
+
     def _is_alone(self, job: TrialJob) -> bool:
-        """Whether the job's process cannot measure the script's own settings, and ends the process that can."""
+        """Whether no process of the script can measure both the job's settings and the script's own."""
         if not self.is_live or not isinstance(self._runner, KeepingRunner):
             return False
         return not self._runner.can_switch(self._shared_job(self._search.script_settings), job)
@@ -385,8 +406,10 @@ class TrialLoop:
         self._repository.record_trial(self._study, record)
         # An interruption without a request from here is the host's fault: the trial is queued again, a limited number
         # of times.
-        is_host_fault = not self._stop.level and self._budget.left_to_trials_s() > 0
-        self._num_cut_off = self._num_cut_off + 1 if result.outcome is Outcome.INTERRUPTED and is_host_fault else 0
+        is_host_fault = not self._stop.level and self._budget.spent_s < self._ends_at_s
+        is_interrupted = result.outcome is Outcome.INTERRUPTED
+        self._num_cut_off = self._num_cut_off + 1 if is_interrupted and is_host_fault else 0
+        self._has_spent_its_time = is_interrupted and not is_host_fault and not self._stop.level
         self._search.tell(proposal.number, result, is_host_fault=is_host_fault)
         self._repository.mark_told(self._study, proposal.number)
         self._repository.add_spent(self._study, self._budget.unsaved_s())

@@ -106,9 +106,9 @@ def test_a_slow_trial_is_ended_before_it_spends_the_time_of_the_finals():
     budget = Budget(180.0, 0.0, clock)
     clock.now_s += 60.0
     budget.trial_took(20.0, window_s=5.0, number=0)
-    assert budget.left_to_trials_s() == pytest.approx((1.1 - ENDING_SHARE) * 180.0 - 60.0)
+    assert budget.left_to_trials_s == pytest.approx((1.1 - ENDING_SHARE) * 180.0 - 60.0)
     budget.trial_took(20.0, window_s=5.0, number=1)
-    assert budget.left_to_trials_s() == pytest.approx((1.1 - ENDING_SHARE) * 180.0 - 60.0 - 4 * budget.least_final_s)
+    assert budget.left_to_trials_s == pytest.approx((1.1 - ENDING_SHARE) * 180.0 - 60.0 - 4 * budget.least_final_s)
 
 
 def test_a_round_costs_what_its_own_contenders_take_to_start():
@@ -269,18 +269,16 @@ def test_settings_that_the_waiting_process_cannot_take_cost_a_start():
     budget = Budget(300.0, 0.0, Clock())
     budget.trial_took(18.0, window_s=3.0, number=0)
     budget.trial_took(3.0, window_s=3.0, number=1, is_fresh=False, switch_s=0.0)
-    waiting = [True]
-    budget.allow_sharing(lambda: waiting[0])
-    start_s, window_s = 15.0, 3.0
-    both_s = 2 * start_s + window_s
-    assert (budget.trial_s(), budget.trial_s(is_fresh=True)) == (3.0, both_s), "later trials start their process again"
-    waiting[0] = False
-    assert budget.trial_s(is_fresh=True) == start_s + window_s
+    budget.allow_sharing(lambda: True)
+    assert (budget.trial_s(), budget.trial_s(is_fresh=True)) == (3.0, 18.0)
+    assert budget.return_s() == 15.0, "a later trial starts the process again"
+    budget.forbid_sharing()
+    assert budget.trial_s() == budget.trial_s(is_fresh=False) == 18.0
 
 
 def two_ranks_of_a_trainer(clock: Clock) -> Budget:
     """GPT-2 by the Trainer on two H100: six trials in one process, after 138 s of 300 s."""
-    budget = Budget(300.0, 27.0, clock)
+    budget = Budget(300.0, 27.0, clock, keeps_builds=True)
     budget.allow_sharing(lambda: True)
     budget.trial_took(31.6, window_s=2.4, number=0, startup_s=24.1)
     budget.trial_took(6.8, window_s=1.8, number=1, is_fresh=False, switch_s=2.3)
@@ -293,17 +291,36 @@ def two_ranks_of_a_trainer(clock: Clock) -> Budget:
     return budget
 
 
-def test_a_trial_that_ends_the_process_of_shared_finals_leaves_time_for_another_process():
+def test_a_trial_that_the_limit_ends_leaves_time_for_another_process_of_the_finals():
     """A last trial in new processes spent the time of the start and the builds, and no final could begin."""
     clock = Clock()
     budget = two_ranks_of_a_trainer(clock)
-    waits_s, ends_s = budget.left_to_trials_s(), budget.left_to_trials_s(is_alone=True)
-    assert waits_s - ends_s > 31.6 - 2.4 + 36.1
-    clock.now_s += ends_s
+    limit_s = budget.limit_s(0.0)
+    assert budget.left_to_trials_s - limit_s > 31.6 - 2.4 + 36.1
+    clock.now_s += limit_s
     budget.allow_sharing(lambda: False)
     assert budget.affords_shared_rounds(NUM_ROUNDS, (0, 5))
     clock.now_s += 1.0
     assert not budget.affords_shared_rounds(NUM_ROUNDS, (0, 5))
+
+
+def test_a_short_trial_in_the_process_of_the_finals_may_take_the_time_of_another_process():
+    clock = Clock()
+    budget = two_ranks_of_a_trainer(clock)
+    clock.now_s += budget.limit_s(0.0) - 10.0
+    assert budget.limit_s(4.9) == budget.limit_s(0.0) == pytest.approx(10.0)
+    assert budget.limit_s(5.1) == budget.left_to_trials_s > 10.0 + 31.6 - 2.4 + 36.1
+    assert budget.limit_s(5.1, is_alone=True) == pytest.approx(10.0), "the finals start another process in any case"
+
+
+def test_a_process_without_a_contender_s_build_builds_before_the_finals():
+    clock = Clock()
+    budget = two_ranks_of_a_trainer(clock)
+    clock.now_s += budget.left_to_finals_s - LEAST_ROUNDS * 2 * 6.775 - 1.0
+    assert budget.affords_shared_rounds(LEAST_ROUNDS, (0, 5))
+    budget.trial_took(31.6, window_s=2.4, number=6, startup_s=24.1)
+    assert not budget.affords_shared_rounds(LEAST_ROUNDS, (0, 5)), "a new process has no compiled model"
+    assert budget.affords_shared_rounds(LEAST_ROUNDS, (0, 1))
 
 
 def test_settings_that_share_no_process_with_the_script_s_own_need_finals_in_new_processes():
@@ -322,14 +339,24 @@ def test_a_build_that_no_cache_has_costs_a_new_process_all_its_time():
     assert budget.trial_s(built, is_fresh=True) - budget.trial_s(is_fresh=True) == pytest.approx(16.2)
     budget.allow_sharing(lambda: False)
     assert budget.trial_s(autotuned) == budget.trial_s(autotuned, is_fresh=True)
+    missing_s = budget.trial_s(autotuned)
+    budget.trial_took(60.0, number=6, settings=autotuned, is_complete=False)
+    assert budget.trial_s(autotuned) == missing_s
+    budget.trial_took(60.0, number=7, settings=autotuned)
+    assert budget.trial_s(autotuned) < missing_s, "a trial that raced out has filled the cache"
 
 
 def test_without_sharing_the_finals_have_the_time_of_new_processes():
-    budget = two_ranks_of_a_trainer(Clock())
+    clock = Clock()
+    budget = two_ranks_of_a_trainer(clock)
     shared_s = budget.reserve_s
+    budget.share_process()
     budget.forbid_sharing()
     assert budget.reserve_s == LEAST_ROUNDS * budget.round_s((0, 5)) > 2 * shared_s
     assert not budget.plans_sharing
+    clock.now_s += budget.left_to_finals_s - budget.round_s((0, 5)) - 1.0
+    assert budget.affords_shared_rounds(1, (0, 5)), "rounds begun in a shared process go on in new ones"
+    assert not budget.affords_shared_rounds(2, (0, 5))
 
 
 def test_a_short_search_keeps_time_for_finals_in_the_process_of_the_trials():

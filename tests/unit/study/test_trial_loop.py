@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.emit.tuned_config import read_config
-from autotune.lab.function_runner import FunctionRunner, Measured
+from autotune.lab.function_runner import FinishedRun, FunctionRunner, Measured
 from autotune.model.events import TrialFinished
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult, RankStatus, TrialResult
@@ -195,25 +195,52 @@ def test_a_short_search_goes_on_in_its_process_and_a_long_one_pays_for_another(b
     assert loop._prices().can_go_on(other) is not is_short, "the plan keeps its steps"
 
 
-def test_a_trial_that_ends_the_useful_process_is_cut_early_enough_for_another_process(bench):
-    """A trial in new processes spent the time of the start and the builds of the shared finals."""
-    made = bench(budget_s=200.0, start="live")
-    runner = Keeping(made.measure, FACTS)
+def short_on_time(made, runner):
+    """A loop after 100 s of 200 s, with a process whose finals are planned to be shared."""
     loop = made.loop(runner)
-    own = made.space.script_settings
-    other = replace(own, expandable_segments=True)
     loop._trial(made.search.ask())
     for number in (0, 1):
         made.budget.trial_took(33.0, window_s=3.0, number=number)
     made.budget.trial_took(5.0, window_s=3.0, number=2, is_fresh=False, switch_s=0.0)
     made.budget.keep_for((0, 2))
-    ends = []
+    return loop
+
+
+def test_a_trial_that_ends_the_useful_process_leaves_time_for_another_process(bench):
+    """A trial in new processes spent the time of the start and the builds of the shared finals."""
+    made = bench(budget_s=200.0, start="live")
+    runner = Keeping(made.measure, FACTS)
+    loop = short_on_time(made, runner)
+    own = made.space.script_settings
+    other = replace(own, expandable_segments=True)
+    limits = []
     for settings in (own, other):
         loop.measure(settings, is_final=False)
-        ends.append(runner.job.ends_by - time.monotonic())
-    assert ends[0] - ends[1] == pytest.approx(30.0, abs=5.0)
+        limits.append(runner.job.ends_by - time.monotonic())
+    without_start_s = made.budget.left_to_trials_s
+    assert [without_start_s - limit for limit in limits] == pytest.approx([30.0, 30.0], abs=5.0)
     prices = loop._prices()
     assert prices.spare_s(own) - prices.spare_s(other) > 30.0
+    assert (prices.return_s(own), prices.return_s(other)) == (0.0, pytest.approx(30.0, abs=5.0))
+
+
+def test_a_trial_that_its_limit_ends_is_the_last(bench):
+    """The limit keeps time for another process; that time was taken for proof that the host had ended the trial."""
+    made = bench(budget_s=200.0, start="live")
+    runner = Keeping(made.measure, FACTS)
+    loop = short_on_time(made, runner)
+    now = [made.budget.spent_s]
+    made.budget._now, made.budget._began, num_runs = (lambda: now[0]), 0.0, []
+
+    def cut(job):
+        num_runs.append(job)
+        now[0] += made.budget.limit_s(0.0)
+        return FinishedRun(None, TrialResult(outcome=Outcome.INTERRUPTED, reason="The time was spent.", wall_s=60.0))
+
+    runner.start = cut
+    end = loop.run()
+    assert made.budget.left_to_trials_s > 20.0
+    assert end.is_limit and len(num_runs) == 1
 
 
 def test_a_script_that_ends_by_itself_has_no_process_for_several_finals(bench):
