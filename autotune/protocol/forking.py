@@ -47,6 +47,8 @@ class ForkServerHello(NamedTuple):
     """Why no trial can be forked from the server; empty when trials can be."""
     import_s: float = 0.0
     """Seconds that the imports took."""
+    has_imported: bool = False
+    """Whether the imports came to their end."""
 
 
 class PreludeHello(NamedTuple):

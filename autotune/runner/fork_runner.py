@@ -9,7 +9,6 @@ import math
 import os
 import time
 from collections import OrderedDict
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,7 +21,13 @@ from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.supervision import SupervisorSpec
 from autotune.runner.cold_runner import ColdRunner
-from autotune.runner.fork_server import ForkedSupervisor, ForkServer, ForkServerError, ForkServerGoneError
+from autotune.runner.fork_server import (
+    ForkedSupervisor,
+    ForkServer,
+    ForkServerError,
+    ForkServerGoneError,
+    UnsoundForkError,
+)
 from autotune.runner.handle import Handle
 from autotune.runner.prelude_server import Preparation, PreparingRun, Trust, difference, why_unprepared
 from autotune.runner.python_command import plain_command, read_python
@@ -251,8 +256,12 @@ class ForkRunner:
         """
         if self._begun is not None and is_of_use(self._begun, self._cold, job, self._facts.imports):
             server, self._begun = self._begun, None
-            with suppress(ForkServerError):  # A new server has the probe's layer, and may fare better.
+            try:
                 return self._ready(server)
+            except UnsoundForkError:
+                raise
+            except ForkServerError:
+                pass  # A new server has the probe's layer, where what the probe has installed can be imported.
         self._give_up_begun()
         return self._ready(start_server(self._cold, job))
 

@@ -42,6 +42,10 @@ class ForkServerGoneError(ForkServerError):
     """The server ended before the fork, for instance with a killed trial; a new server may fork."""
 
 
+class UnsoundForkError(ForkServerError):
+    """The imports have left a process that no trial can be forked from, and would do so in a new server."""
+
+
 class ForkedSupervisor:
     """A supervisor forked by a server, with the interface of `subprocess.Popen`."""
 
@@ -114,7 +118,8 @@ class ForkServer:
             imports: Modules of the script beside torch.
 
         Raises:
-            ForkServerError: Forks of the server are not sound, or the server is gone.
+            UnsoundForkError: The imports leave a process that cannot be forked soundly.
+            ForkServerError: An import failed, or the server is gone.
         """
         try:
             put(self.folder / FURTHER_IMPORTS, encode(ForkServerImports(imports)), below=self.folder.parent)
@@ -193,7 +198,7 @@ class ForkServer:
             raise ForkServerError(f"a process that imports what the script imports is of no use: {error}") from error
         if hello.reason:
             self.close()
-            raise ForkServerError(hello.reason)
+            raise UnsoundForkError(hello.reason) if hello.has_imported else ForkServerError(hello.reason)
         return hello.import_s
 
 

@@ -52,7 +52,7 @@ def main(there: frozenset[str], spec_path: str, descriptor: str) -> None:
 
 def _prepare(spec: ForkServerSpec, tuner: socket.socket, there: frozenset[str]) -> bool:
     """Imports, checks, and reports the result; whether trials can be forked."""
-    began, waited_s, reason = time.monotonic(), 0.0, ""
+    began, waited_s, reason, has_imported = time.monotonic(), 0.0, "", False
     try:
         if spec.layers is not None:
             namespaces.keep_rights_in_this_program()
@@ -64,6 +64,7 @@ def _prepare(spec: ForkServerSpec, tuner: socket.socket, there: frozenset[str]) 
         modules = _further_imports(spec, tuner)
         waited_s = time.monotonic() - asked_at
         forked_start.preload(modules)
+        has_imported = True
         known_descriptors = frozenset({0, 1, 2, tuner.fileno()})
         reason = forked_start.why_not(known_descriptors, frozenset(spec.own_modules) - there)
     except BaseException as error:
@@ -71,7 +72,7 @@ def _prepare(spec: ForkServerSpec, tuner: socket.socket, there: frozenset[str]) 
     # From here on the socket tells of the tuner's end, and the server removes its folder.
     prctl(PR_SET_PDEATHSIG, 0)
     import_s = time.monotonic() - began - waited_s
-    tuner.sendall(encode(ForkServerHello(reason=reason, import_s=import_s)).encode())
+    tuner.sendall(encode(ForkServerHello(reason=reason, import_s=import_s, has_imported=has_imported)).encode())
     return not reason
 
 

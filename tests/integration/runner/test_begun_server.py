@@ -14,12 +14,15 @@ import pytest
 
 from autotune.model.outcome import Outcome
 from autotune.protocol.job import Mode
-from autotune.runner import probe_runner
+from autotune.runner import fork_runner, probe_runner
+from autotune.runner.fork_server import ForkServer
 from autotune.runner.probe_runner import ProbeRunner
+from autotune.runner.server_start import start_server
 from autotune.sandbox.tree_removal import remove_tree
 from autotune.space.script_settings import script_settings_of
 from tests.integration.runner.ground import Ground, digest, protection_of
 from tests.integration.runner.study import BRIEF, Study
+from tests.integration.runner.test_forked import STARTS_A_NATIVE_THREAD
 
 SCRIPT = """
 from pathlib import Path
@@ -82,6 +85,34 @@ def test_the_first_trial_is_forked_from_the_server_that_began_beside_the_probe(g
             assert result.saved_s > 0 and (result.durations_s.get("server", 0.0) > 0) == (number == 0)
     assert ground.folders_left() == [] and ground.processes_left() == []
     assert digest(ground.user, ground.home) == ground.before
+
+
+def test_an_import_that_starts_a_thread_ends_the_server_begun_and_no_other_is_tried(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = ground.root / "packages"
+    packages.mkdir()
+    (packages / "starts_natively.py").write_text(
+        STARTS_A_NATIVE_THREAD.replace("NAME", "driver").replace("LIBRARY", "libdriver.so")
+    )
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    started = []
+
+    def counted(*arguments: Any, **options: Any) -> ForkServer:
+        started.append(start_server(*arguments, **options))
+        return started[-1]
+
+    for module in (probe_runner, fork_runner):
+        monkeypatch.setattr(module, "start_server", counted)
+    with closing(ProbeRunner(ground.runner)) as first:
+        study = probed_study(ground, first)
+        facts = replace(study.facts, imports=(*study.facts.imports, "starts_natively"))
+        trials: Any = first.for_trials(facts, ground.runner._device)
+    with closing(trials):
+        result = trials.start(replace(study.job(), request=replace(study.job().request, window=BRIEF))).result()
+    assert result.outcome is Outcome.OK, result.reason + result.log_tail
+    assert result.start == "cold" and "1 thread (driver) outside of Python" in result.start_reason
+    assert len(started) == 1, "a second server would import the same"
 
 
 def test_a_server_begun_for_a_probe_without_trials_is_gone_with_the_probes_runner(ground: Ground) -> None:
