@@ -6,10 +6,11 @@ import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean
 
 from autotune.settings import Settings
-from autotune.settings.compile_mode import BUILD_S, UNCOMPILED, build_of
+from autotune.settings.compile_mode import UNCOMPILED, build_of
+from autotune.study.run_times import LEAST_FINAL_WINDOW_S, RunTimes
 
 NUM_ROUNDS = 3
 """Usual number of rounds in the finals. When time is short, contenders are dropped first, then windows are shortened,
@@ -38,33 +39,14 @@ FINALS_SHARE, NOISY_SHARE = 0.35, 0.5
 usual rounds decide nothing, the larger share."""
 NOISY_ROUNDS = 2 * NUM_ROUNDS
 """Rounds of the finals to keep time for on a noisy machine."""
-REBUILD_SHARE = 0.3
-"""Expected share of a build's time in a later process, with the compiler's cache of the study. A Transformer of six
-layers took 81 s and then 8.5 s on a busy CPU."""
-LEAST_BUILD_FACTOR = 0.25
-"""Least share of the usual time of a build that is expected after fast builds: a cache may have served these."""
 FINAL_WINDOW_S = 5.0
 """Usual length of a final's window, in seconds; when time is short, windows are shorter."""
-LEAST_FINAL_WINDOW_S = 3.0
-"""Shortest window of a final, in seconds: a shorter final says no more than the trial before."""
-LEAST_SHARE = 0.5
-"""Shortest window of a final as a share of a trial's window: a shorter window has too few steps to say anything."""
 LIMIT_FACTOR = 2.0
 """Least limit of a trial as a multiple of its expected time, where the finals may have to start another process."""
 LOOKS_SHARE = 0.2
 """Largest share of the given time kept for the memory of the winner, after the finals."""
 LOOKS_S = 15.0
 """Expected time of five measurements in a process that has measured, in seconds: switch, warm-up, window."""
-SHARED_AROUND_S = 4.0
-"""Expected time of a final in the process of the trials beside its window, before such a trial tells, in seconds:
-switch, warm-up and the first batches."""
-SWITCH_AGAIN_S = 2.0
-"""Longest expected switch to settings that the process has had before, in seconds. timm's ResNet-50 took 13 s to its
-first switch to channels_last, while cuDNN chose its kernels."""
-NUM_RECENT = 8
-"""Number of latest trials used to predict the next trial's time: settings change as a search goes on."""
-SLOW_SHARE = 0.75
-"""Share of the recent trials that took no longer than the time expected of the next trial."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,36 +88,12 @@ class Budget:
         """Whether the script has ended by itself, so that every run needs a new process."""
         self._is_shared = False
         """Whether the finals run in the process of the trials."""
-        self._rebuild_share = REBUILD_SHARE if keeps_builds else 1.0
         self._total_s = total_s
         self._now = now
         self._began = now() - spent_s
         self._saved_at = now()
-        self._trial_s: dict[str, list[float]] = {}
-        """Wall time of trials in seconds, by the model's build."""
-        self._live_trial_s: dict[str, list[float]] = {}
-        """The same of trials in a process of other trials alone."""
-        self._around_s: dict[str, list[float]] = {}
-        """Time of fresh processes beside their windows in seconds, by the model's build."""
-        self._first_build_s: dict[str, list[float]] = {}
-        """Time of first builds in seconds, by build."""
-        self._cached: set[str] = set()
-        """Builds that a trial has come through with, so that the compiler's cache has them."""
-        self._built_in_process: set[str] = set()
-        """Builds of the process of the latest trial."""
-        self._switch_s: dict[str, float] = {}
-        """Longest switch to a compiled model in a process of other trials in seconds, by build."""
-        self._shared_around_s: list[float] = []
-        """Time of finals in the process of the trials beside their windows, in seconds, as trials and finals tell."""
-        self._live_around_of: dict[int, float] = {}
-        """Time of trials in a process of other trials beside window and switch, in seconds, by number."""
-        self._startup_s: list[float] = []
-        """Time of new processes until they train, in seconds."""
-        self._around_of: dict[int, float] = {}
-        """Latest time of a fresh process beside the window by the trial's number, in seconds."""
-        self._builds: dict[int, str] = {}
-        """Builds of the trials with a compiled model, by number."""
-        self._window_s: list[float] = []
+        self.runs = RunTimes(keeps_builds=keeps_builds)
+        """Times of the search's runs."""
         self._kept_for: tuple[int, ...] = ()
         self._looks_s = 0.0
         """Time kept for measurements after the finals, in seconds."""
@@ -167,7 +125,7 @@ class Budget:
 
         After two measured trials the fewest rounds of two contenders are kept for the finals.
         """
-        kept_s = self._verified_s() if len(self._window_s) > 1 else 0.0
+        kept_s = self._verified_s() if self.runs.num_measured > 1 else 0.0
         return max(0.0, self._tolerated_s - kept_s - self._ending_s)
 
     def limit_s(self, trial_s: float, *, is_alone: bool = False) -> float:
@@ -183,7 +141,7 @@ class Budget:
             is_alone: Whether no process can measure both the trial's settings and the script's own, so that the finals
                 start another process in any case.
         """
-        kept_s = self._verified_s(is_alone=True) if len(self._window_s) > 1 else 0.0
+        kept_s = self._verified_s(is_alone=True) if self.runs.num_measured > 1 else 0.0
         limit_s = max(0.0, self._tolerated_s - kept_s - self._ending_s)
         return limit_s if is_alone or limit_s >= LIMIT_FACTOR * trial_s else self.left_to_trials_s
 
@@ -217,81 +175,15 @@ class Budget:
         self._looks_s = min(LOOKS_SHARE * self._total_s, start_s + LOOKS_S)
 
     def fresh_s(self, number: int, settings: Settings) -> float:
-        """Expected time of a trial's settings in a new process with the shortest window, in seconds."""
-        around_s = self._around_of.get(number, self._start_s(build_of(settings)))
-        return around_s + LEAST_FINAL_WINDOW_S
+        """Expected time of a trial's settings with the shortest window, in seconds.
+
+        In a new process, or in the process of shared finals.
+        """
+        return self._around_s_of(number, settings) + LEAST_FINAL_WINDOW_S
 
     def affords_look(self, look_s: float) -> bool:
         """Whether a measurement after the finals ends within the tolerated overrun."""
         return self._tolerated_s - self._ending_s >= look_s
-
-    def trial_took(
-        self,
-        wall_s: float,
-        *,
-        window_s: float | None = None,
-        number: int | None = None,
-        settings: Settings | None = None,
-        is_fresh: bool = True,
-        startup_s: float | None = None,
-        switch_s: float | None = None,
-        is_complete: bool = True,
-    ) -> None:
-        """Learns how long a trial takes.
-
-        Args:
-            wall_s: Time from the start to the end of the trial, in seconds.
-            window_s: Length of the window in seconds, for a trial measured in full; None for a trial that raced out or
-                failed, because a trial that ended early does not tell how long a final takes.
-            number: Number of the trial; None where no final will run it again.
-            settings: Settings of the trial; None = a model that was not compiled.
-            is_fresh: Whether the trial had a process of its own, as finals have.
-            startup_s: Time until a process of its own trained, in seconds; None when unknown.
-            switch_s: Time until a process of other trials trained with the settings, in seconds, builds included; None
-                for a trial with a process of its own.
-            is_complete: Whether the trial came through, raced out or not, so that the compiler's cache has its build.
-        """
-        build = build_of(settings)
-        self._cached |= {build} if is_complete else set()
-        self._built_in_process = {build} if is_fresh else {*self._built_in_process, build}
-        self._trial_s.setdefault(build, []).append(wall_s)
-        if not is_fresh:
-            self._live_trial_s.setdefault(build, []).append(wall_s)
-        if number is not None:
-            self._builds[number] = build
-        if window_s is not None:
-            self._window_s.append(window_s)
-            if is_fresh:
-                self._note_first_build(wall_s - window_s, number, build)
-                self._startup_s += [startup_s] if startup_s is not None else []
-            else:
-                self._note_switch(wall_s - window_s, switch_s, number, build)
-
-    def _note_switch(self, around_s: float, switch_s: float | None, number: int | None, build: str) -> None:
-        """Learns from a trial in a process of other trials; a later switch finds the graph and cuDNN's choices."""
-        live_around_s = max(0.0, around_s - (switch_s or 0.0))
-        self._shared_around_s.append(live_around_s + min(switch_s or 0.0, SWITCH_AGAIN_S))
-        if number is not None:
-            self._live_around_of[number] = live_around_s
-        if switch_s is not None and build != UNCOMPILED:
-            self._first_build_s.setdefault(build, [switch_s])
-            self._switch_s[build] = max(switch_s, self._switch_s.get(build, 0.0))
-
-    def final_took(
-        self, wall_s: float, *, window_s: float, number: int | None = None, settings: Settings | None = None
-    ) -> None:
-        """Learns from a final how long a run takes beside the window.
-
-        Args:
-            wall_s: Time from the start to the end of the final, in seconds.
-            window_s: Length of the window, in seconds.
-            number: Number of the trial that ran again.
-            settings: Settings of the trial; None = a model that was not compiled.
-        """
-        if self._is_shared:
-            self._shared_around_s.append(max(0.0, wall_s - window_s))
-        else:
-            self._note_around(wall_s - window_s, number, build_of(settings))
 
     def allow_sharing(self, has_process: Callable[[], bool]) -> None:
         """Expects that a process of trials can measure finals too when new processes do not fit the time.
@@ -310,6 +202,11 @@ class Budget:
         """Expects the finals to run in the process of the trials from now on."""
         self._is_shared = True
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the finals run in the process of the trials."""
+        return self._is_shared
+
     def affords_shared_rounds(self, num_rounds: int, contenders: Collection[int]) -> bool:
         """Whether rounds in the process of the trials, with the shortest windows, end within the tolerated overrun.
 
@@ -320,48 +217,15 @@ class Budget:
             return self.left_to_finals_s >= num_rounds * self.round_s(contenders)
         if self._has_process is None:
             return False
-        start_s = self._missing_builds_s(contenders) if self._has_process() else self._shared_process_s(contenders)
+        start_s = (
+            self.runs.missing_builds_s(contenders) if self._has_process() else self.runs.shared_process_s(contenders)
+        )
         return self.left_to_finals_s >= start_s + num_rounds * len(contenders) * self._shared_final_s
-
-    def _shared_process_s(self, contenders: Collection[int]) -> float:
-        """Expected time of the start of a process for the finals of these trials, in seconds, with all their builds."""
-        return self._fresh_start_s(UNCOMPILED) + self._builds_s({self._build_of(number) for number in contenders})
-
-    def _missing_builds_s(self, contenders: Collection[int]) -> float:
-        """Expected time of the builds that the process of the latest trial lacks for these trials, in seconds."""
-        return self._builds_s({self._build_of(number) for number in contenders} - self._built_in_process)
-
-    def _builds_s(self, builds: Collection[str]) -> float:
-        """Expected time of builds in one process, in seconds, with the compiler's cache."""
-        plain_s = self._fresh_start_s(UNCOMPILED)
-        return sum(self._fresh_start_s(build) - plain_s for build in builds)
-
-    def _build_of(self, number: int) -> str:
-        return self._builds.get(number, UNCOMPILED)
 
     @property
     def _shared_final_s(self) -> float:
         """Expected time of a final in the process of the trials with the shortest window, in seconds."""
-        return self._shared_start_s + self._least_window_s
-
-    @property
-    def _shared_start_s(self) -> float:
-        """Expected time of a final in the process of the trials beside its window, in seconds."""
-        recent = self._shared_around_s[-NUM_RECENT:]
-        return median(recent) if recent else SHARED_AROUND_S
-
-    def _note_first_build(self, around_s: float, number: int | None, build: str) -> None:
-        """Learns from a trial in a fresh process, which may have built what finals find in the compiler's cache."""
-        if build != UNCOMPILED:
-            plain_s = self._start_s(UNCOMPILED)
-            self._first_build_s.setdefault(build, []).append(max(0.0, around_s - plain_s))
-            around_s = plain_s + self._rebuild_share * max(0.0, around_s - plain_s)
-        self._note_around(around_s, number, build)
-
-    def _note_around(self, around_s: float, number: int | None, build: str) -> None:
-        self._around_s.setdefault(build, []).append(max(0.0, around_s))
-        if number is not None:
-            self._around_of[number] = max(0.0, around_s)
+        return self.runs.shared_start_s + self.runs.least_window_s
 
     @property
     def around_s(self) -> float:
@@ -370,31 +234,7 @@ class Budget:
 
     def _start_s(self, build: str) -> float:
         """Expected time of a final beside its window, in seconds."""
-        return self._shared_start_s if self._is_shared else self._fresh_start_s(build)
-
-    def _fresh_start_s(self, build: str) -> float:
-        """Expected time of a new process beside its window, in seconds."""
-        recent = self._around_s.get(build, ())[-NUM_RECENT:]
-        if recent:
-            return median(recent)
-        if build != UNCOMPILED:
-            # Kernels that cuDNN times are in no cache: ResNet-50 on an H100 took 36 and 41 s to switch, and its finals
-            # 41 and 47 s more than others, though the compiler's cache had the graph.
-            again_s = self._switch_s.get(build, self._rebuild_share * self._build_s(build))
-            return self._fresh_start_s(UNCOMPILED) + again_s
-        others = [*self._around_s.values(), self._trial_s.get(UNCOMPILED, []), *self._trial_s.values()]
-        return next((median(times_s[-NUM_RECENT:]) for times_s in others if times_s), 0.0)
-
-    def _first_start_s(self, build: str) -> float:
-        """Expected time of a new process beside its window in seconds; a build that no cache has takes all its time."""
-        if build in (UNCOMPILED, *self._cached):
-            return self._fresh_start_s(build)
-        return self._fresh_start_s(UNCOMPILED) + self._build_s(build)
-
-    def _build_s(self, build: str) -> float:
-        """Expected time of a build not met before, in seconds, by the times of other builds on this machine."""
-        factors = [median(times_s) / BUILD_S[other] for other, times_s in self._first_build_s.items()]
-        return BUILD_S[build] * max(LEAST_BUILD_FACTOR, median(factors)) if factors else BUILD_S[build]
+        return self.runs.shared_start_s if self._is_shared else self.runs.start_s(build)
 
     def trial_s(self, settings: Settings | None = None, *, is_fresh: bool | None = None) -> float:
         """Expected time of a trial in seconds, 0 before the first; without settings, of a model not compiled.
@@ -404,17 +244,7 @@ class Budget:
             is_fresh: Whether the trial needs a new process. None = only if no process waits that can measure the
                 script's own settings.
         """
-        build = build_of(settings)
-        if self._live_trial_s and self._is_fresh(is_fresh):
-            return self._first_start_s(build) + self._usual_window_s
-        known_s = self._live_trial_s or self._trial_s
-        recent = sorted(known_s.get(build, ())[-NUM_RECENT:])
-        if recent:
-            return recent[math.ceil(SLOW_SHARE * len(recent)) - 1]
-        others = known_s.get(UNCOMPILED) or next(iter(known_s.values()), [])
-        if not others:
-            return 0.0
-        return median(others) + (self._build_s(build) if build != UNCOMPILED else 0.0)
+        return self.runs.trial_s(settings, is_fresh=self._is_fresh(is_fresh))
 
     def _is_fresh(self, is_fresh: bool | None) -> bool:
         if is_fresh is None and self._has_process is not None:
@@ -423,7 +253,7 @@ class Budget:
 
     def return_s(self) -> float:
         """Expected time in seconds to start a process again that another trial has ended."""
-        return self._fresh_start_s(UNCOMPILED)
+        return self.runs.start_s(UNCOMPILED)
 
     def spare_s(self, settings: Settings | None = None, *, is_alone: bool = False) -> float:
         """Time for further trials in seconds, beside the finals; negative when the finals need more than is left.
@@ -439,8 +269,8 @@ class Budget:
             is_alone: Whether no process can measure both the settings and the script's own: then only finals in new
                 processes compare the two, and finals of other contenders start a process again.
         """
-        is_second = len(self._window_s) <= 1
-        if is_second and (build_of(settings) in (UNCOMPILED, *self._trial_s) or not self._affords_plain_finals):
+        is_second = self.runs.num_measured <= 1
+        if is_second and (self.runs.has_tried(build_of(settings)) or not self._affords_plain_finals):
             return self._tolerated_s
         if is_second and self._has_process is not None and not is_alone:
             return self._tolerated_s - LEAST_ROUNDS * 2 * self._shared_final_s
@@ -448,7 +278,7 @@ class Budget:
         if settings is not None:
             start_s = self._start_s(build_of(settings))
             own_s = [self._around_s_of(number) for number in self._kept_for[:1]] or [self.around_s]
-            round_s = start_s + own_s[0] + 2 * self._least_window_s
+            round_s = start_s + own_s[0] + 2 * self.runs.least_window_s
             kept_s = max(kept_s, LEAST_ROUNDS * round_s if is_alone else self._comparison_s(round_s))
         return self.left_s - kept_s
 
@@ -460,12 +290,12 @@ class Budget:
     @property
     def final_s(self) -> float:
         """Expected time of a run of the finals, in seconds."""
-        return self.around_s + max(FINAL_WINDOW_S, self._usual_window_s)
+        return self.around_s + max(FINAL_WINDOW_S, self.runs.usual_window_s)
 
     @property
     def least_final_s(self) -> float:
         """Expected time of a run of the finals with the shortest useful window, in seconds."""
-        return self.around_s + self._least_window_s
+        return self.around_s + self.runs.least_window_s
 
     def trial_window_s(self, start_s: float) -> float:
         """Longest window of the next trial, in seconds, with which two trials and a round of finals fit the time left.
@@ -475,10 +305,10 @@ class Budget:
         Args:
             start_s: Expected time from the start of a run to the window, in seconds, before a first trial tells.
         """
-        num_runs = 2 * LEAST_ROUNDS - len(self._window_s)
+        num_runs = 2 * LEAST_ROUNDS - self.runs.num_measured
         if num_runs <= 2:
             return math.inf
-        return max(0.0, self.left_s / num_runs - (self.around_s if self._around_s else start_s))
+        return max(0.0, self.left_s / num_runs - (self.around_s if self.runs.knows_starts else start_s))
 
     def allows_trial(self, *, is_fresh: bool | None = None) -> bool:
         """Whether the time suffices for another trial and for the finals afterwards; the first is always allowed.
@@ -486,16 +316,12 @@ class Budget:
         Args:
             is_fresh: Whether every trial needs a new process, as in `trial_s`.
         """
-        return self._num_trials == 0 or self.spare_s() >= self.trial_s(is_fresh=is_fresh)
-
-    @property
-    def _num_trials(self) -> int:
-        return sum(map(len, self._trial_s.values()))
+        return self.runs.num_trials == 0 or self.spare_s() >= self.trial_s(is_fresh=is_fresh)
 
     @property
     def reserve_s(self) -> float:
         """Time kept for the finals, in seconds; in a short search, only the least time that finals need."""
-        num_finalists = min(NUM_FINALISTS, self._num_rivals, self._num_trials // TRIALS_PER_FINALIST)
+        num_finalists = min(NUM_FINALISTS, self._num_rivals, self.runs.num_trials // TRIALS_PER_FINALIST)
         num_rounds, share = (NOISY_ROUNDS, NOISY_SHARE) if self._is_noisy else (NUM_ROUNDS, FINALS_SHARE)
         usual_s = num_rounds * (1 + num_finalists) * self._planned_final_s if num_finalists else 0.0
         return max(self._verified_s(), min(usual_s, share * self._total_s))
@@ -506,7 +332,7 @@ class Budget:
         Args:
             is_alone: Whether the next trial ends the process that can measure these contenders.
         """
-        start_s = self._shared_process_s(self._kept_for) if is_alone else 0.0
+        start_s = self.runs.shared_process_s(self._kept_for) if is_alone else 0.0
         return self._comparison_s(self.round_s(self._kept_for) or 2 * self.least_final_s, start_s)
 
     def _comparison_s(self, round_s: float, start_s: float = 0.0) -> float:
@@ -536,7 +362,7 @@ class Budget:
         """Expected time of a run of the finals as planned, in seconds."""
         if not self.plans_sharing:
             return self.final_s
-        return self._shared_start_s + max(FINAL_WINDOW_S, self._usual_window_s)
+        return self.runs.shared_start_s + max(FINAL_WINDOW_S, self.runs.usual_window_s)
 
     def affordable_finalists(self) -> int:
         """Number of best trials with time for all rounds beside the baseline, at least 1."""
@@ -573,7 +399,7 @@ class Budget:
         Args:
             run_s: Expected time of a run by the probe, in seconds; a run that was cut tells more.
         """
-        plain_s = self._trial_s.get(UNCOMPILED, [])
+        plain_s = self.runs.plain_trials_s
         cut_s = max((*plain_s, 0.0))
         before_s = max(0.0, self.spent_s - sum(plain_s))
         return before_s + 2 * LEAST_ROUNDS * max(run_s + LEAST_FINAL_WINDOW_S, cut_s)
@@ -583,22 +409,11 @@ class Budget:
 
         Each final has the expected time of its own start. A trial may occur several times, for several finals.
         """
-        return sum(self._around_s_of(number) + self._least_window_s for number in contenders)
+        return sum(self._around_s_of(number) + self.runs.least_window_s for number in contenders)
 
-    def _around_s_of(self, number: int) -> float:
-        """Expected time of a final of a trial's settings beside the window, in seconds.
-
-        A process shared with other trials does not tell how long a separate process takes, which may compile the model.
-        """
-        if self._is_shared:
-            return self._shared_start_s
-        known_s, build = self._around_of.get(number), self._build_of(number)
-        if known_s is not None:
-            return known_s
-        plain_s, start_s = self._start_s(UNCOMPILED), self._start_s(build)
-        # More workers take longer to fill their queues than the script's own did in the process of the baseline.
-        startup_s = median(self._startup_s) if self._startup_s else 0.0
-        return max(start_s, startup_s + self._live_around_of.get(number, 0.0) + start_s - plain_s)
+    def _around_s_of(self, number: int, settings: Settings | None = None) -> float:
+        """Expected time of a final of a trial's settings beside the window, in seconds."""
+        return self.runs.shared_start_s if self._is_shared else self.runs.start_of(number, settings)
 
     def final_window_s(self, runs: Sequence[int]) -> float:
         """Longest window of the next final, in seconds, with which the given finals fit the time left.
@@ -609,9 +424,9 @@ class Budget:
         Args:
             runs: The trial's number for each final that is still to run, the next included; at least one.
         """
-        longest_s = max(FINAL_WINDOW_S, self._usual_window_s, self.around_s)
+        longest_s = max(FINAL_WINDOW_S, self.runs.usual_window_s, self.around_s)
         around_s = fmean(self._around_s_of(number) for number in runs)
-        return max(self._least_window_s, min(longest_s, self.left_s / len(runs) - around_s))
+        return max(self.runs.least_window_s, min(longest_s, self.left_s / len(runs) - around_s))
 
     @property
     def _tolerated_s(self) -> float:
@@ -622,13 +437,3 @@ class Budget:
     def _ending_s(self) -> float:
         """Time for the end of a run that the limit cuts, and for the result, in seconds."""
         return ENDING_SHARE * self._total_s
-
-    @property
-    def _usual_window_s(self) -> float:
-        recent = self._window_s[-NUM_RECENT:]
-        return sum(recent) / len(recent) if recent else 0.0
-
-    @property
-    def _least_window_s(self) -> float:
-        """Shortest useful window of a final, in seconds: slow steps need long windows, as the trials' windows show."""
-        return max(LEAST_FINAL_WINDOW_S, LEAST_SHARE * self._usual_window_s)

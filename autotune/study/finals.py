@@ -338,11 +338,12 @@ class Finals:
             if result.outcome is Outcome.INTERRUPTED:
                 return
             if result.measurement is not None:
-                self._budget.final_took(
+                self._budget.runs.final_took(
                     result.wall_s,
                     window_s=result.measurement.window_s,
                     number=number,
                     settings=contenders[number].settings,
+                    is_shared=self._budget.is_shared,
                 )
             record = FinalRecord(
                 round=round_index,

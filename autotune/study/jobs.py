@@ -14,7 +14,7 @@ from autotune.protocol.job import MeasurementRequest, Mode, TrialJob
 from autotune.settings import LOADER_FIELDS, SETTINGS, Settings, variables_of
 from autotune.space.refusals import why_not_unedited
 from autotune.spec import SearchSpec
-from autotune.study.budget import LEAST_FINAL_WINDOW_S
+from autotune.study.run_times import LEAST_FINAL_WINDOW_S
 from autotune.study.target import Target
 
 PROBE_START_LIMIT_S = 900.0

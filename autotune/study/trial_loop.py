@@ -365,7 +365,7 @@ class TrialLoop:
     def _learn_duration(self, result: TrialResult, number: int, settings: Settings) -> None:
         is_whole = result.outcome is Outcome.OK and result.measurement is not None
         window_s = result.measurement.window_s if is_whole and result.measurement is not None else None
-        self._budget.trial_took(
+        self._budget.runs.trial_took(
             result.wall_s,
             window_s=window_s,
             number=number,

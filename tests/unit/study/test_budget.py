@@ -10,16 +10,15 @@ from autotune.study.budget import (
     ENDING_SHARE,
     FINAL_WINDOW_S,
     FINALS_SHARE,
-    LEAST_FINAL_WINDOW_S,
     LEAST_ROUNDS,
     MOST_FINALISTS,
     NOISY_SHARE,
     NUM_FINALISTS,
     NUM_ROUNDS,
-    REBUILD_SHARE,
     TRIALS_PER_FINALIST,
     Budget,
 )
+from autotune.study.run_times import LEAST_FINAL_WINDOW_S, REBUILD_SHARE
 
 
 class Clock:
@@ -48,7 +47,7 @@ def test_the_finals_are_reserved():
     clock = Clock()
     budget = Budget(600.0, 0.0, clock)
     for _ in range(4 * NUM_FINALISTS):
-        budget.trial_took(10.0, window_s=4.0)
+        budget.runs.trial_took(10.0, window_s=4.0)
     reserve_s = NUM_ROUNDS * (1 + NUM_FINALISTS) * budget.final_s
     clock.now_s += 600.0 - reserve_s - 11.0
     assert budget.allows_trial()
@@ -73,7 +72,7 @@ def test_a_short_search_spends_its_time_on_trials():
     clock = Clock()
     budget = Budget(600.0, 0.0, clock)
     for _ in range(2):
-        budget.trial_took(10.0, window_s=4.0)
+        budget.runs.trial_took(10.0, window_s=4.0)
     clock.now_s += 600.0 - LEAST_ROUNDS * 2 * budget.least_final_s - 11.0
     assert budget.allows_trial()
     clock.now_s += 2.0
@@ -84,7 +83,7 @@ def test_the_second_trial_may_take_the_time_of_the_finals_and_no_more_than_a_ten
     clock = Clock()
     budget = Budget(100.0, 0.0, clock)
     clock.now_s += 60.0
-    budget.trial_took(30.0, window_s=2.0)
+    budget.runs.trial_took(30.0, window_s=2.0)
     assert budget.allows_trial()
     clock.now_s += 19.0
     assert budget.allows_trial()
@@ -95,7 +94,7 @@ def test_the_second_trial_may_take_the_time_of_the_finals_and_no_more_than_a_ten
 def test_a_round_is_afforded_if_it_ends_before_its_runs_would_be_cut():
     clock = Clock()
     budget = Budget(100.0, 0.0, clock)
-    budget.trial_took(20.0, window_s=4.0)
+    budget.runs.trial_took(20.0, window_s=4.0)
     clock.now_s += 100.0 * (1.1 - ENDING_SHARE) - 2 * budget.least_final_s
     assert budget.affords_last_round((0, 1)) and not budget.affords_last_round((0, 1, 2))
 
@@ -105,9 +104,9 @@ def test_a_slow_trial_is_ended_before_it_spends_the_time_of_the_finals():
     clock = Clock()
     budget = Budget(180.0, 0.0, clock)
     clock.now_s += 60.0
-    budget.trial_took(20.0, window_s=5.0, number=0)
+    budget.runs.trial_took(20.0, window_s=5.0, number=0)
     assert budget.left_to_trials_s == pytest.approx((1.1 - ENDING_SHARE) * 180.0 - 60.0)
-    budget.trial_took(20.0, window_s=5.0, number=1)
+    budget.runs.trial_took(20.0, window_s=5.0, number=1)
     assert budget.left_to_trials_s == pytest.approx((1.1 - ENDING_SHARE) * 180.0 - 60.0 - 4 * budget.least_final_s)
 
 
@@ -115,14 +114,14 @@ def test_a_round_costs_what_its_own_contenders_take_to_start():
     clock = Clock()
     budget = Budget(100.0, 0.0, clock)
     for number, wall_s in enumerate((20.0, 22.0, 80.0)):
-        budget.trial_took(wall_s, window_s=4.0, number=number)
+        budget.runs.trial_took(wall_s, window_s=4.0, number=number)
     clock.now_s += 55.0
     assert budget.affords_last_round((0, 1)) and not budget.affords_last_round((0, 2))
 
 
 def test_enough_time_is_what_is_spent_with_the_runs_that_are_missing():
     budget = Budget(60.0, 50.0, Clock())
-    budget.trial_took(20.0, window_s=4.0)
+    budget.runs.trial_took(20.0, window_s=4.0)
     assert budget.enough_s(num_rivals=0) == 50.0 + 20.0 + 2 * budget.least_final_s
     assert budget.enough_s(num_rivals=1) == 50.0 + 2 * budget.least_final_s
     assert budget.enough_s(num_rivals=2) == 50.0 + 4 * budget.least_final_s
@@ -131,7 +130,7 @@ def test_enough_time_is_what_is_spent_with_the_runs_that_are_missing():
 def test_as_many_finalists_as_the_time_allows():
     clock = Clock()
     budget = Budget(6000.0, 5400.0, clock)
-    budget.trial_took(10.0)
+    budget.runs.trial_took(10.0)
     clock.now_s += 200.0
     assert budget.affordable_finalists() == NUM_FINALISTS
     clock.now_s += 400.0 - NUM_ROUNDS * 3 * budget.final_s - 1.0
@@ -142,10 +141,10 @@ def test_as_many_finalists_as_the_time_allows():
 
 def test_trials_that_ended_early_do_not_make_finals_look_short():
     budget = Budget(600.0, 0.0, Clock())
-    budget.trial_took(12.0, window_s=4.0)
+    budget.runs.trial_took(12.0, window_s=4.0)
     whole_s = budget.final_s
     for _ in range(20):
-        budget.trial_took(3.0)
+        budget.runs.trial_took(3.0)
     assert budget.final_s == whole_s == 8.0 + FINAL_WINDOW_S
 
 
@@ -153,19 +152,19 @@ def test_slow_trials_of_late_are_expected_again():
     clock = Clock()
     budget = Budget(600.0, 0.0, clock)
     for wall_s in (5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 40.0, 40.0):
-        budget.trial_took(wall_s, window_s=2.0)
+        budget.runs.trial_took(wall_s, window_s=2.0)
     clock.now_s += 600.0 - budget.reserve_s - 30.0
     assert budget.allows_trial()
-    budget.trial_took(40.0, window_s=2.0)
+    budget.runs.trial_took(40.0, window_s=2.0)
     clock.now_s = 1000.0 + 600.0 - budget.reserve_s - 30.0
     assert not budget.allows_trial()
 
 
 def test_a_final_tells_what_the_next_one_takes():
     budget = Budget(600.0, 0.0, Clock())
-    budget.trial_took(10.0, window_s=4.0)
+    budget.runs.trial_took(10.0, window_s=4.0)
     for _ in range(8):
-        budget.final_took(30.0, window_s=5.0)
+        budget.runs.final_took(30.0, window_s=5.0)
     assert budget.around_s == 25.0
     assert budget.least_final_s == 25.0 + LEAST_FINAL_WINDOW_S
 
@@ -173,7 +172,7 @@ def test_a_final_tells_what_the_next_one_takes():
 def test_windows_share_what_is_left_and_are_never_of_no_use():
     clock = Clock()
     budget = Budget(100.0, 0.0, clock)
-    budget.trial_took(10.0, window_s=4.0)
+    budget.runs.trial_took(10.0, window_s=4.0)
     assert budget.final_window_s(10 * [0]) == 4.0
     assert budget.final_window_s([0]) == max(FINAL_WINDOW_S, budget.around_s)
     clock.now_s += 99.0
@@ -182,16 +181,16 @@ def test_windows_share_what_is_left_and_are_never_of_no_use():
 
 def test_windows_are_shorter_where_a_contender_compiles_for_long():
     budget = Budget(160.0, 0.0, Clock())
-    budget.trial_took(8.0, window_s=4.0, number=0)
+    budget.runs.trial_took(8.0, window_s=4.0, number=0)
     assert budget.final_window_s([0, 1, 0, 1]) == FINAL_WINDOW_S
-    budget.trial_took(73.0, window_s=4.0, number=1, settings=COMPILED)
+    budget.runs.trial_took(73.0, window_s=4.0, number=1, settings=COMPILED)
     assert budget.final_window_s([0, 1, 0, 1]) == 160.0 / 4 - (4.0 + 69.0) / 2
     assert budget.final_window_s([1, 0]) == FINAL_WINDOW_S
 
 
 def test_long_steps_need_long_windows_however_little_time_is_left():
     budget = Budget(100.0, 90.0, Clock())
-    budget.trial_took(40.0, window_s=20.0)
+    budget.runs.trial_took(40.0, window_s=20.0)
     assert budget.least_final_s == 20.0 + 10.0
     assert budget.final_window_s(6 * [0]) == 10.0
     assert budget.final_s == 40.0
@@ -205,12 +204,12 @@ def test_a_compilation_is_kept_time_when_the_compiled_model_leads():
     """Simulated GPU searches of five minutes ended too short: the finals of a compiled winner had no time."""
     clock = Clock()
     budget = Budget(300.0, 0.0, clock)
-    budget.trial_took(18.0, window_s=3.0, number=0, settings=Settings())
-    budget.trial_took(18.0, window_s=3.0, number=1, settings=Settings(num_workers=2))
+    budget.runs.trial_took(18.0, window_s=3.0, number=0, settings=Settings())
+    budget.runs.trial_took(18.0, window_s=3.0, number=1, settings=Settings(num_workers=2))
     budget.keep_for((0, 1))
     plain_s = budget.reserve_s
     assert plain_s == LEAST_ROUNDS * 2 * (15.0 + LEAST_FINAL_WINDOW_S)
-    budget.trial_took(53.0, window_s=3.0, number=2, settings=COMPILED)
+    budget.runs.trial_took(53.0, window_s=3.0, number=2, settings=COMPILED)
     budget.keep_for((0, 2))
     assert budget.reserve_s == plain_s + LEAST_ROUNDS * 35.0
 
@@ -218,35 +217,35 @@ def test_a_compilation_is_kept_time_when_the_compiled_model_leads():
 def test_a_first_compilation_is_expected_to_take_long_in_the_trial_and_in_the_finals():
     budget = Budget(300.0, 0.0, Clock())
     for number in (0, 1):
-        budget.trial_took(18.0, window_s=3.0, number=number)
+        budget.runs.trial_took(18.0, window_s=3.0, number=number)
     assert budget.trial_s(COMPILED) == budget.trial_s() + COMPILATION_S
     assert budget.spare_s(COMPILED) == budget.spare_s() - LEAST_ROUNDS * COMPILATION_S
 
 
 def test_a_compiled_second_trial_leaves_the_time_of_compiled_finals():
     budget = Budget(120.0, 0.0, Clock())
-    budget.trial_took(18.0, window_s=3.0, number=0)
+    budget.runs.trial_took(18.0, window_s=3.0, number=0)
     assert budget.spare_s() > 120.0
     assert budget.spare_s(COMPILED) < 120.0 - LEAST_ROUNDS * (2 * 15.0 + COMPILATION_S)
 
 
 def test_a_compiled_second_trial_may_take_the_time_of_finals_that_could_not_begin_anyway():
     budget = Budget(120.0, 24.0, Clock())
-    budget.trial_took(30.0, window_s=10.0, number=0)
+    budget.runs.trial_took(30.0, window_s=10.0, number=0)
     assert budget.spare_s(COMPILED) == budget.spare_s() > 96.0
 
 
 def test_a_script_that_compiles_by_itself_gets_its_second_trial_like_any_other():
     budget = Budget(120.0, 0.0, Clock())
-    budget.trial_took(53.0, window_s=3.0, number=0, settings=COMPILED)
+    budget.runs.trial_took(53.0, window_s=3.0, number=0, settings=COMPILED)
     assert budget.spare_s(COMPILED) > 120.0
 
 
 def test_windows_of_a_process_shared_by_several_trials_do_not_make_finals_look_cheap():
     budget = Budget(300.0, 0.0, Clock())
-    budget.trial_took(18.0, window_s=3.0, number=0)
+    budget.runs.trial_took(18.0, window_s=3.0, number=0)
     for number in range(1, 9):
-        budget.trial_took(3.5, window_s=3.0, number=number, is_fresh=False)
+        budget.runs.trial_took(3.5, window_s=3.0, number=number, is_fresh=False)
     budget.allow_sharing(lambda: True)
     assert budget.around_s == 15.0
     assert budget.trial_s() == 3.5
@@ -255,9 +254,9 @@ def test_windows_of_a_process_shared_by_several_trials_do_not_make_finals_look_c
 def test_a_trial_costs_a_start_where_no_process_waits():
     """After a trial ran out of memory, the next was expected to take 3 s, and took 18 s of the finals' time."""
     budget = Budget(300.0, 0.0, Clock())
-    budget.trial_took(18.0, window_s=3.0, number=0)
-    budget.trial_took(38.0, window_s=3.0, number=1, settings=COMPILED, is_fresh=False, switch_s=35.0)
-    budget.trial_took(3.0, window_s=3.0, number=2, is_fresh=False, switch_s=0.0)
+    budget.runs.trial_took(18.0, window_s=3.0, number=0)
+    budget.runs.trial_took(38.0, window_s=3.0, number=1, settings=COMPILED, is_fresh=False, switch_s=35.0)
+    budget.runs.trial_took(3.0, window_s=3.0, number=2, is_fresh=False, switch_s=0.0)
     waiting = [False]
     budget.allow_sharing(lambda: waiting[0])
     assert (budget.trial_s(), budget.trial_s(COMPILED)) == (18.0, 53.0)
@@ -267,8 +266,8 @@ def test_a_trial_costs_a_start_where_no_process_waits():
 
 def test_settings_that_the_waiting_process_cannot_take_cost_a_start():
     budget = Budget(300.0, 0.0, Clock())
-    budget.trial_took(18.0, window_s=3.0, number=0)
-    budget.trial_took(3.0, window_s=3.0, number=1, is_fresh=False, switch_s=0.0)
+    budget.runs.trial_took(18.0, window_s=3.0, number=0)
+    budget.runs.trial_took(3.0, window_s=3.0, number=1, is_fresh=False, switch_s=0.0)
     budget.allow_sharing(lambda: True)
     assert (budget.trial_s(), budget.trial_s(is_fresh=True)) == (3.0, 18.0)
     assert budget.return_s() == 15.0, "a later trial starts the process again"
@@ -280,12 +279,12 @@ def two_ranks_of_a_trainer(clock: Clock) -> Budget:
     """GPT-2 by the Trainer on two H100: six trials in one process, after 138 s of 300 s."""
     budget = Budget(300.0, 27.0, clock, keeps_builds=True)
     budget.allow_sharing(lambda: True)
-    budget.trial_took(31.6, window_s=2.4, number=0, startup_s=24.1)
-    budget.trial_took(6.8, window_s=1.8, number=1, is_fresh=False, switch_s=2.3)
+    budget.runs.trial_took(31.6, window_s=2.4, number=0, startup_s=24.1)
+    budget.runs.trial_took(6.8, window_s=1.8, number=1, is_fresh=False, switch_s=2.3)
     regional = of_mode(CompileMode.REGIONAL)
-    budget.trial_took(19.5, window_s=1.6, number=2, settings=regional, is_fresh=False, switch_s=16.2)
+    budget.runs.trial_took(19.5, window_s=1.6, number=2, settings=regional, is_fresh=False, switch_s=16.2)
     graphs = of_mode(CompileMode.REDUCE_OVERHEAD)
-    budget.trial_took(39.2, window_s=1.3, number=5, settings=graphs, is_fresh=False, switch_s=36.1)
+    budget.runs.trial_took(39.2, window_s=1.3, number=5, settings=graphs, is_fresh=False, switch_s=36.1)
     budget.keep_for((0, 5))
     clock.now_s += 111.0
     return budget
@@ -318,7 +317,7 @@ def test_a_process_without_a_contender_s_build_builds_before_the_finals():
     budget = two_ranks_of_a_trainer(clock)
     clock.now_s += budget.left_to_finals_s - LEAST_ROUNDS * 2 * 6.775 - 1.0
     assert budget.affords_shared_rounds(LEAST_ROUNDS, (0, 5))
-    budget.trial_took(31.6, window_s=2.4, number=6, startup_s=24.1)
+    budget.runs.trial_took(31.6, window_s=2.4, number=6, startup_s=24.1)
     assert not budget.affords_shared_rounds(LEAST_ROUNDS, (0, 5)), "a new process has no compiled model"
     assert budget.affords_shared_rounds(LEAST_ROUNDS, (0, 1))
 
@@ -340,9 +339,9 @@ def test_a_build_that_no_cache_has_costs_a_new_process_all_its_time():
     budget.allow_sharing(lambda: False)
     assert budget.trial_s(autotuned) == budget.trial_s(autotuned, is_fresh=True)
     missing_s = budget.trial_s(autotuned)
-    budget.trial_took(60.0, number=6, settings=autotuned, is_complete=False)
+    budget.runs.trial_took(60.0, number=6, settings=autotuned, is_complete=False)
     assert budget.trial_s(autotuned) == missing_s
-    budget.trial_took(60.0, number=7, settings=autotuned)
+    budget.runs.trial_took(60.0, number=7, settings=autotuned)
     assert budget.trial_s(autotuned) < missing_s, "a trial that raced out has filled the cache"
 
 
@@ -364,37 +363,37 @@ def test_a_short_search_keeps_time_for_finals_in_the_process_of_the_trials():
     fresh, shared = Budget(120.0, 0.0, Clock()), Budget(120.0, 0.0, Clock())
     shared.allow_sharing(lambda: True)
     for budget in (fresh, shared):
-        budget.trial_took(18.0, window_s=3.0, number=0, startup_s=14.0)
-        budget.trial_took(3.5, window_s=3.0, number=1, is_fresh=False, switch_s=0.1)
+        budget.runs.trial_took(18.0, window_s=3.0, number=0, startup_s=14.0)
+        budget.runs.trial_took(3.5, window_s=3.0, number=1, is_fresh=False, switch_s=0.1)
         budget.keep_for((0, 1))
     assert fresh.reserve_s == LEAST_ROUNDS * 2 * 18.0
     assert shared.reserve_s == pytest.approx(NUM_ROUNDS * 2 * 3.5)
     assert shared.affords_shared_rounds(2, (0, 1))
     longer = Budget(300.0, 0.0, Clock())
     longer.allow_sharing(lambda: True)
-    longer.trial_took(18.0, window_s=3.0, number=0)
+    longer.runs.trial_took(18.0, window_s=3.0, number=0)
     assert longer.reserve_s == LEAST_ROUNDS * 2 * 18.0, "new processes are worth a quarter of the time"
 
 
 def test_a_second_trial_may_compile_where_finals_can_share_its_process():
     budget = Budget(120.0, 0.0, Clock())
     budget.allow_sharing(lambda: True)
-    budget.trial_took(18.0, window_s=3.0, number=0)
+    budget.runs.trial_took(18.0, window_s=3.0, number=0)
     assert budget.spare_s(COMPILED) > 120.0 - 40.0
 
 
 def test_a_new_process_of_settings_measured_live_takes_as_long_to_fill_its_queues():
     """ResNet-50's first batches from 16 workers came after 10 s, those of its own 4 workers after 1 s."""
     budget = Budget(300.0, 0.0, Clock())
-    budget.trial_took(15.0, window_s=5.0, number=0, startup_s=4.0)
-    budget.trial_took(27.0, window_s=9.0, number=1, is_fresh=False, switch_s=2.0)
+    budget.runs.trial_took(15.0, window_s=5.0, number=0, startup_s=4.0)
+    budget.runs.trial_took(27.0, window_s=9.0, number=1, is_fresh=False, switch_s=2.0)
     assert budget.round_s((1,)) - budget.round_s((0,)) == (4.0 + 27.0 - 9.0 - 2.0) - (15.0 - 5.0)
 
 
 def test_more_than_the_fewest_rounds_take_a_third_of_the_time_at_most():
     budget = Budget(200.0, 0.0, Clock())
     for _ in range(12):
-        budget.trial_took(10.0, window_s=4.0)
+        budget.runs.trial_took(10.0, window_s=4.0)
     assert budget.reserve_s == FINALS_SHARE * 200.0
 
 
@@ -403,29 +402,29 @@ def test_the_first_windows_leave_time_for_two_trials_and_a_round_of_finals():
     budget = Budget(120.0, 20.0, clock)
     assert budget.trial_window_s(10.0) == 100.0 / 4 - 10.0
     clock.now_s += 25.0
-    budget.trial_took(25.0, window_s=13.0, number=0)
+    budget.runs.trial_took(25.0, window_s=13.0, number=0)
     assert budget.trial_window_s(10.0) == 75.0 / 3 - 12.0
     assert budget.trial_window_s(20.0) == 75.0 / 3 - 12.0  # The probe started anew, trials go on from a prepared start.
-    budget.trial_took(25.0, window_s=13.0, number=1)
+    budget.runs.trial_took(25.0, window_s=13.0, number=1)
     assert budget.trial_window_s(10.0) == math.inf
 
 
 def test_more_finalists_than_usual_take_a_part_of_much_time_that_is_left():
     budget = Budget(3600.0, 0.0, Clock())
-    budget.trial_took(10.0, window_s=4.0)
+    budget.runs.trial_took(10.0, window_s=4.0)
     assert budget.affordable_finalists() == MOST_FINALISTS
 
 
 def test_a_window_is_not_longer_than_usual_where_another_round_tells_more():
     budget = Budget(900.0, 0.0, Clock())
-    budget.trial_took(30.0, window_s=4.0)
+    budget.runs.trial_took(30.0, window_s=4.0)
     assert budget.final_window_s([0, 0]) == budget.around_s == 26.0
 
 
 def test_a_noisy_machine_keeps_time_for_more_rounds_of_finals():
     budget = Budget(600.0, 0.0, Clock())
     for _ in range(4 * NUM_FINALISTS):
-        budget.trial_took(10.0, window_s=4.0)
+        budget.runs.trial_took(10.0, window_s=4.0)
     quiet_s = budget.reserve_s
     budget.keep_for((), is_noisy=True)
     assert quiet_s < budget.reserve_s <= NOISY_SHARE * 600.0
@@ -433,8 +432,8 @@ def test_a_noisy_machine_keeps_time_for_more_rounds_of_finals():
 
 def test_a_compiled_trial_in_a_process_of_others_is_kept_the_time_of_its_own_compilation():
     budget = Budget(600.0, 0.0, Clock())
-    budget.trial_took(20.0, window_s=5.0, number=0, settings=Settings())
-    budget.trial_took(8.0, window_s=5.0, number=1, settings=Settings(compile=True), is_fresh=False)
+    budget.runs.trial_took(20.0, window_s=5.0, number=0, settings=Settings())
+    budget.runs.trial_took(8.0, window_s=5.0, number=1, settings=Settings(compile=True), is_fresh=False)
     assert budget.round_s((1,)) >= budget.round_s((0,)) + COMPILATION_S
 
 
@@ -445,10 +444,10 @@ def of_mode(mode: CompileMode) -> Settings:
 def test_each_mode_of_compilation_has_a_price_of_its_own():
     budget = Budget(900.0, 0.0, Clock())
     for number in (0, 1):
-        budget.trial_took(18.0, window_s=3.0, number=number)
+        budget.runs.trial_took(18.0, window_s=3.0, number=number)
     prices = {mode: budget.trial_s(of_mode(mode)) for mode in CompileMode}
     assert prices[CompileMode.REGIONAL] < prices[CompileMode.DEFAULT] < prices[CompileMode.MAX_AUTOTUNE]
-    budget.trial_took(30.0, window_s=3.0, number=2, settings=of_mode(CompileMode.REGIONAL))
+    budget.runs.trial_took(30.0, window_s=3.0, number=2, settings=of_mode(CompileMode.REGIONAL))
     assert budget.trial_s(of_mode(CompileMode.REGIONAL)) == 30.0
     assert budget.trial_s(COMPILED) > 30.0
 
@@ -456,22 +455,24 @@ def test_each_mode_of_compilation_has_a_price_of_its_own():
 def test_finals_find_the_builds_of_trials_in_the_cache_that_a_study_shares():
     alone, shared = Budget(900.0, 0.0, Clock()), Budget(900.0, 0.0, Clock(), keeps_builds=True)
     for budget in (alone, shared):
-        budget.trial_took(18.0, window_s=3.0, number=0)
-        budget.trial_took(53.0, window_s=3.0, number=1, settings=COMPILED)
+        budget.runs.trial_took(18.0, window_s=3.0, number=0)
+        budget.runs.trial_took(53.0, window_s=3.0, number=1, settings=COMPILED)
     assert shared.trial_s(COMPILED) == alone.trial_s(COMPILED)
     assert alone.round_s((1,)) - alone.round_s((0,)) == pytest.approx(35.0)
     assert shared.round_s((1,)) - shared.round_s((0,)) == pytest.approx(REBUILD_SHARE * 35.0)
-    shared.final_took(26.0, window_s=3.0, number=1, settings=COMPILED)
+    shared.runs.final_took(26.0, window_s=3.0, number=1, settings=COMPILED)
     assert shared.round_s((1,)) - shared.round_s((0,)) == pytest.approx(8.0)
 
 
 def test_a_switch_to_a_compiled_model_in_a_process_of_others_tells_what_finals_take():
     """ResNet-50 took 36 and 41 s to switch; its finals took 41 and 47 s more than others, in spite of the cache."""
     budget = Budget(900.0, 0.0, Clock(), keeps_builds=True)
-    budget.trial_took(18.0, window_s=3.0, number=0)
+    budget.runs.trial_took(18.0, window_s=3.0, number=0)
     for number, switch_s in ((1, 36.0), (2, 41.0), (3, 28.0)):
         took_s = switch_s + 4.0
-        budget.trial_took(took_s, window_s=3.0, number=number, settings=COMPILED, is_fresh=False, switch_s=switch_s)
+        budget.runs.trial_took(
+            took_s, window_s=3.0, number=number, settings=COMPILED, is_fresh=False, switch_s=switch_s
+        )
     for number in (1, 2, 3):
         assert budget.round_s((number,)) - budget.round_s((0,)) == pytest.approx(41.0)
     budget.keep_for((0, 2))
@@ -482,8 +483,8 @@ def test_a_slow_build_of_one_mode_raises_the_price_of_the_others():
     """A graph that takes twice the usual time by default takes about twice the time in every mode."""
     usual, slow = Budget(900.0, 0.0, Clock()), Budget(900.0, 0.0, Clock())
     for budget in (usual, slow):
-        budget.trial_took(18.0, window_s=3.0, number=0)
-    slow.trial_took(18.0 + 2 * COMPILATION_S, window_s=3.0, number=1, settings=COMPILED)
+        budget.runs.trial_took(18.0, window_s=3.0, number=0)
+    slow.runs.trial_took(18.0 + 2 * COMPILATION_S, window_s=3.0, number=1, settings=COMPILED)
     mode = of_mode(CompileMode.REDUCE_OVERHEAD)
     assert slow.trial_s(mode) - slow.trial_s() == pytest.approx(2 * (usual.trial_s(mode) - usual.trial_s()))
 
@@ -492,7 +493,7 @@ def test_without_a_trial_that_may_win_only_the_fewest_rounds_are_kept():
     """Beside trials slower than the script's own settings, half of a search of 2 minutes was left unspent."""
     budget = Budget(120.0, 0.0, Clock())
     for number in range(2 * TRIALS_PER_FINALIST):
-        budget.trial_took(5.0, window_s=2.0, number=number)
+        budget.runs.trial_took(5.0, window_s=2.0, number=number)
     budget.keep_for((0, 1), is_noisy=True)
     hopeful_s = budget.reserve_s
     budget.keep_for((0, 1), is_noisy=True, num_rivals=0)

@@ -70,7 +70,7 @@ class Machine:
     ) -> Any:
         budget = Budget(total_s, 0.0, lambda: 0.0)
         for _ in range(12):
-            budget.trial_took(10.0, window_s=2.0)
+            budget.runs.trial_took(10.0, window_s=2.0)
         loop: Any = self
         finals = Finals(
             study="train",

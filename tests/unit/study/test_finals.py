@@ -67,7 +67,7 @@ class Bench:
         self.stop = StopRequest()
         self.budget = Budget(self.total_s, 0.0, lambda: self.now_s)
         for _ in range(12):
-            self.budget.trial_took(self.trial_s, window_s=2.0)
+            self.budget.runs.trial_took(self.trial_s, window_s=2.0)
 
     # The loop and the repository, as far as the finals know them.
 
@@ -276,9 +276,9 @@ def test_a_single_round_tells_nothing_of_a_contender_that_passed_the_cap() -> No
 
 def test_a_rival_whose_rounds_fit_takes_the_place_of_a_faster_one_whose_rounds_do_not() -> None:
     bench = Bench(total_s=75.0, around_s=8.0)
-    bench.budget.trial_took(60.0, window_s=2.0, number=1)
-    bench.budget.trial_took(10.0, window_s=2.0, number=2)
-    bench.budget.trial_took(10.0, window_s=2.0, number=0)
+    bench.budget.runs.trial_took(60.0, window_s=2.0, number=1)
+    bench.budget.runs.trial_took(10.0, window_s=2.0, number=2)
+    bench.budget.runs.trial_took(10.0, window_s=2.0, number=0)
     result = bench.run(1, 2)
     assert (bench.rounds(1), len(bench.rounds(2))) == ([], 3)
     assert result.is_compared and result.winner.number == 2 and result.comparison is not None
@@ -444,7 +444,7 @@ def test_finals_end_once_every_other_contender_is_slower_than_the_script(monkeyp
     bench.total_s = 70.0
     bench.budget = Budget(70.0, 0.0, lambda: bench.now_s)
     for _ in range(12):
-        bench.budget.trial_took(10.0, window_s=2.0)
+        bench.budget.runs.trial_took(10.0, window_s=2.0)
     result = bench.run(1)
     assert result.winner.number == 0 and result.is_compared
     assert bench.rounds(0) == [0, 1] and result.shortened == ""
@@ -473,8 +473,8 @@ def test_a_disturbed_final_may_be_repeated_beside_the_fewest_rounds_that_must_fo
 def test_finals_that_must_follow_take_as_long_as_those_of_their_own_contender() -> None:
     """ResNet-50, compiled, took 54 s beside 12 s: a repeat of the first final left no time for a second round."""
     seen = Bench(1000.0, starts_s={1: 47.0})
-    seen.budget.trial_took(49.0, window_s=2.0, number=1)
-    seen.budget.trial_took(10.0, window_s=2.0, number=0)
+    seen.budget.runs.trial_took(49.0, window_s=2.0, number=1)
+    seen.budget.runs.trial_took(10.0, window_s=2.0, number=0)
     seen.run(1, 0)
     took_s = {0: 11.0, 1: 50.0}
     numbers = [record.number for record in seen.records[:4]]

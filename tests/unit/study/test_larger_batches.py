@@ -44,7 +44,7 @@ class Bench:
 
     def run(self, best: FinishedTrial | None = BEST, num_trials: int = LEAST_TRIALS) -> tuple[BatchGain, ...]:
         budget = Budget(self.total_s, 0.0, lambda: 0.0)
-        budget.trial_took(10.0, window_s=4.0)
+        budget.runs.trial_took(10.0, window_s=4.0)
         probe = BatchProbe(
             spec=search_spec(**self.spec),
             facts=script_facts(**self.facts),

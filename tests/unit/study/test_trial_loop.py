@@ -184,8 +184,8 @@ def test_a_short_search_goes_on_in_its_process_and_a_long_one_pays_for_another(b
     other = replace(own, expandable_segments=True)
     assert loop._prices().can_go_on(other), "nothing is known before the baseline"
     loop._trial(made.search.ask())
-    made.budget.trial_took(28.0, window_s=3.0, number=0)
-    made.budget.trial_took(5.0, window_s=3.0, number=1, is_fresh=False, switch_s=0.0)
+    made.budget.runs.trial_took(28.0, window_s=3.0, number=0)
+    made.budget.runs.trial_took(5.0, window_s=3.0, number=1, is_fresh=False, switch_s=0.0)
     prices = loop._prices()
     assert [prices.can_go_on(settings) for settings in (own, other)] == [True, not is_short]
     assert prices.trial_s(other) - prices.trial_s(own) > 5.0
@@ -200,8 +200,8 @@ def short_on_time(made, runner):
     loop = made.loop(runner)
     loop._trial(made.search.ask())
     for number in (0, 1):
-        made.budget.trial_took(33.0, window_s=3.0, number=number)
-    made.budget.trial_took(5.0, window_s=3.0, number=2, is_fresh=False, switch_s=0.0)
+        made.budget.runs.trial_took(33.0, window_s=3.0, number=number)
+    made.budget.runs.trial_took(5.0, window_s=3.0, number=2, is_fresh=False, switch_s=0.0)
     made.budget.keep_for((0, 2))
     return loop
 
@@ -246,7 +246,7 @@ def test_a_trial_that_its_limit_ends_is_the_last(bench):
 def test_a_script_that_ends_by_itself_has_no_process_for_several_finals(bench):
     made = bench(budget_s=120.0, start="live")
     loop = made.loop(Keeping(made.measure, FACTS))
-    made.budget.trial_took(20.0, window_s=3.0, number=0)
+    made.budget.runs.trial_took(20.0, window_s=3.0, number=0)
     assert made.budget.plans_sharing
     assert loop._has_learned_its_end(TrialResult(outcome=Outcome.INVALID, is_inconclusive=True, ranks=(EARLY,)))
     assert not made.budget.plans_sharing
@@ -268,7 +268,7 @@ def test_a_trial_in_the_process_of_a_trial_is_not_priced_as_a_new_process(bench,
 def test_where_each_trial_has_its_own_process_no_settings_are_left_out_for_it(bench):
     made = bench(budget_s=120.0)
     loop = made.loop(Keeping(made.measure, FACTS))
-    made.budget.trial_took(28.0, window_s=3.0, number=0)
+    made.budget.runs.trial_took(28.0, window_s=3.0, number=0)
     assert loop._prices().can_go_on(replace(made.space.script_settings, expandable_segments=True))
 
 

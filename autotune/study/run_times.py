@@ -1,0 +1,285 @@
+"""Learns how long the runs of a search take, and predicts the time of further trials and finals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from statistics import median
+
+from autotune.settings import Settings
+from autotune.settings.compile_mode import BUILD_S, UNCOMPILED, build_of
+
+REBUILD_SHARE = 0.3
+"""Expected share of a build's time in a later process, with the compiler's cache of the study. A Transformer of six
+layers took 81 s and then 8.5 s on a busy CPU."""
+LEAST_BUILD_FACTOR = 0.25
+"""Least share of the usual time of a build that is expected after fast builds: a cache may have served these."""
+LEAST_FINAL_WINDOW_S = 3.0
+"""Shortest window of a final, in seconds: a shorter final says no more than the trial before."""
+LEAST_SHARE = 0.5
+"""Shortest window of a final as a share of a trial's window: a shorter window has too few steps to say anything."""
+SHARED_AROUND_S = 4.0
+"""Expected time of a final in the process of the trials beside its window, before such a trial tells, in seconds:
+switch, warm-up and the first batches."""
+SWITCH_AGAIN_S = 2.0
+"""Longest expected switch to settings that the process has had before, in seconds. timm's ResNet-50 took 13 s to its
+first switch to channels_last, while cuDNN chose its kernels."""
+NUM_RECENT = 8
+"""Number of latest trials used to predict the next trial's time: settings change as a search goes on."""
+SLOW_SHARE = 0.75
+"""Share of the recent trials that took no longer than the time expected of the next trial."""
+
+
+class RunTimes:
+    """The times of a search's runs so far, and the expected times of further runs.
+
+    A *live* run has a process of earlier runs, a *fresh* run a process of its own. A *build* is the way in which the
+    model is compiled (`autotune.settings.compile_mode.build_of`).
+
+    Args:
+        keeps_builds: Whether the trials of the study share the compiler's cache.
+    """
+
+    def __init__(self, *, keeps_builds: bool = False) -> None:
+        self._rebuild_share = REBUILD_SHARE if keeps_builds else 1.0
+        self._trial_s: dict[str, list[float]] = {}
+        """Wall time of trials in seconds, by the model's build."""
+        self._live_trial_s: dict[str, list[float]] = {}
+        """The same of live trials alone."""
+        self._around_s: dict[str, list[float]] = {}
+        """Time of fresh runs beside their windows in seconds, by the model's build."""
+        self._around_of: dict[int, float] = {}
+        """Latest time of a fresh run beside the window by the trial's number, in seconds."""
+        self._shared_around_s: list[float] = []
+        """Time of live finals beside their windows in seconds, as live trials and finals tell."""
+        self._live_around_of: dict[int, float] = {}
+        """Time of live trials beside window and switch in seconds, by number."""
+        self._startup_s: list[float] = []
+        """Time of new processes until they train, in seconds."""
+        self._first_build_s: dict[str, list[float]] = {}
+        """Time of first builds in seconds, by build."""
+        self._switch_s: dict[str, float] = {}
+        """Longest switch of a live run to a compiled model in seconds, by build."""
+        self._cached: set[str] = set()
+        """Builds that a trial has come through with, so that the compiler's cache has them."""
+        self._built_in_process: set[str] = set()
+        """Builds of the process of the latest trial."""
+        self._builds: dict[int, str] = {}
+        """Builds of the trials with a compiled model, by number."""
+        self._window_s: list[float] = []
+
+    # --- what the runs tell
+
+    def trial_took(
+        self,
+        wall_s: float,
+        *,
+        window_s: float | None = None,
+        number: int | None = None,
+        settings: Settings | None = None,
+        is_fresh: bool = True,
+        startup_s: float | None = None,
+        switch_s: float | None = None,
+        is_complete: bool = True,
+    ) -> None:
+        """Learns how long a trial takes.
+
+        Args:
+            wall_s: Time from the start to the end of the trial, in seconds.
+            window_s: Length of the window in seconds, for a trial measured in full; None for a trial that raced out or
+                failed, because a trial that ended early does not tell how long a final takes.
+            number: Number of the trial; None where no final will run it again.
+            settings: Settings of the trial; None = a model that was not compiled.
+            is_fresh: Whether the trial had a process of its own, as finals have.
+            startup_s: Time until a process of its own trained, in seconds; None when unknown.
+            switch_s: Time until a process of other trials trained with the settings, in seconds, builds included; None
+                for a trial with a process of its own.
+            is_complete: Whether the trial came through, raced out or not, so that the compiler's cache has its build.
+        """
+        build = build_of(settings)
+        self._cached |= {build} if is_complete else set()
+        self._built_in_process = {build} if is_fresh else {*self._built_in_process, build}
+        self._trial_s.setdefault(build, []).append(wall_s)
+        if not is_fresh:
+            self._live_trial_s.setdefault(build, []).append(wall_s)
+        if number is not None:
+            self._builds[number] = build
+        if window_s is not None:
+            self._window_s.append(window_s)
+            if is_fresh:
+                self._note_first_build(wall_s - window_s, number, build)
+                self._startup_s += [startup_s] if startup_s is not None else []
+            else:
+                self._note_switch(wall_s - window_s, switch_s, number, build)
+
+    def final_took(
+        self,
+        wall_s: float,
+        *,
+        window_s: float,
+        number: int | None = None,
+        settings: Settings | None = None,
+        is_shared: bool = False,
+    ) -> None:
+        """Learns from a final how long a run takes beside the window.
+
+        Args:
+            wall_s: Time from the start to the end of the final, in seconds.
+            window_s: Length of the window, in seconds.
+            number: Number of the trial that ran again.
+            settings: Settings of the trial; None = a model that was not compiled.
+            is_shared: Whether the finals run in the process of the trials.
+        """
+        if is_shared:
+            self._shared_around_s.append(max(0.0, wall_s - window_s))
+        else:
+            self._note_around(wall_s - window_s, number, build_of(settings))
+
+    def _note_switch(self, around_s: float, switch_s: float | None, number: int | None, build: str) -> None:
+        """Learns from a live trial; a later switch finds the graph and cuDNN's choices."""
+        live_around_s = max(0.0, around_s - (switch_s or 0.0))
+        self._shared_around_s.append(live_around_s + min(switch_s or 0.0, SWITCH_AGAIN_S))
+        if number is not None:
+            self._live_around_of[number] = live_around_s
+        if switch_s is not None and build != UNCOMPILED:
+            self._first_build_s.setdefault(build, [switch_s])
+            self._switch_s[build] = max(switch_s, self._switch_s.get(build, 0.0))
+
+    def _note_first_build(self, around_s: float, number: int | None, build: str) -> None:
+        """Learns from a fresh trial, which may have built what finals find in the compiler's cache."""
+        if build != UNCOMPILED:
+            plain_s = self.start_s(UNCOMPILED)
+            self._first_build_s.setdefault(build, []).append(max(0.0, around_s - plain_s))
+            around_s = plain_s + self._rebuild_share * max(0.0, around_s - plain_s)
+        self._note_around(around_s, number, build)
+
+    def _note_around(self, around_s: float, number: int | None, build: str) -> None:
+        self._around_s.setdefault(build, []).append(max(0.0, around_s))
+        if number is not None:
+            self._around_of[number] = max(0.0, around_s)
+
+    # --- what is known
+
+    @property
+    def num_trials(self) -> int:
+        """Number of trials."""
+        return sum(map(len, self._trial_s.values()))
+
+    @property
+    def num_measured(self) -> int:
+        """Number of trials measured in full."""
+        return len(self._window_s)
+
+    @property
+    def plain_trials_s(self) -> tuple[float, ...]:
+        """Wall time of each trial without a compiled model, in seconds."""
+        return tuple(self._trial_s.get(UNCOMPILED, ()))
+
+    @property
+    def knows_starts(self) -> bool:
+        """Whether a fresh run was measured in full."""
+        return bool(self._around_s)
+
+    def has_tried(self, build: str) -> bool:
+        """Whether a trial had this build, or the model as it is."""
+        return build == UNCOMPILED or build in self._trial_s
+
+    # --- windows
+
+    @property
+    def usual_window_s(self) -> float:
+        """Mean window of the recent trials in seconds; 0 before the first."""
+        recent = self._window_s[-NUM_RECENT:]
+        return sum(recent) / len(recent) if recent else 0.0
+
+    @property
+    def least_window_s(self) -> float:
+        """Shortest useful window of a final, in seconds: slow steps need long windows, as the trials' windows show."""
+        return max(LEAST_FINAL_WINDOW_S, LEAST_SHARE * self.usual_window_s)
+
+    # --- starts of processes, and builds
+
+    def start_s(self, build: str) -> float:
+        """Expected time of a fresh run beside its window in seconds, with the compiler's cache."""
+        recent = self._around_s.get(build, ())[-NUM_RECENT:]
+        if recent:
+            return median(recent)
+        if build != UNCOMPILED:
+            # Kernels that cuDNN times are in no cache: ResNet-50 on an H100 took 36 and 41 s to switch, and its finals
+            # 41 and 47 s more than others, though the compiler's cache had the graph.
+            again_s = self._switch_s.get(build, self._rebuild_share * self._build_s(build))
+            return self.start_s(UNCOMPILED) + again_s
+        others = [*self._around_s.values(), self._trial_s.get(UNCOMPILED, []), *self._trial_s.values()]
+        return next((median(times_s[-NUM_RECENT:]) for times_s in others if times_s), 0.0)
+
+    def start_of(self, number: int, settings: Settings | None = None) -> float:
+        """Expected time of a trial's settings in a fresh run beside the window, in seconds.
+
+        A live run does not tell how long a fresh run takes, which may compile the model.
+
+        Args:
+            number: Number of the trial.
+            settings: Settings of a trial that may not have ended yet.
+        """
+        known_s = self._around_of.get(number)
+        if known_s is not None:
+            return known_s
+        build = build_of(settings) if settings is not None else self._build_of(number)
+        plain_s, start_s = self.start_s(UNCOMPILED), self.start_s(build)
+        # More workers take longer to fill their queues than the script's own did in the process of the baseline.
+        startup_s = median(self._startup_s) if self._startup_s else 0.0
+        return max(start_s, startup_s + self._live_around_of.get(number, 0.0) + start_s - plain_s)
+
+    def shared_process_s(self, contenders: Collection[int]) -> float:
+        """Expected time of the start of a process for live finals of these trials in seconds, with all their builds."""
+        return self.start_s(UNCOMPILED) + self._builds_s({self._build_of(number) for number in contenders})
+
+    def missing_builds_s(self, contenders: Collection[int]) -> float:
+        """Expected time of the builds that the process of the latest trial lacks for these trials, in seconds."""
+        return self._builds_s({self._build_of(number) for number in contenders} - self._built_in_process)
+
+    @property
+    def shared_start_s(self) -> float:
+        """Expected time of a live final beside its window, in seconds."""
+        recent = self._shared_around_s[-NUM_RECENT:]
+        return median(recent) if recent else SHARED_AROUND_S
+
+    def _builds_s(self, builds: Collection[str]) -> float:
+        """Expected time of builds in one process, in seconds, with the compiler's cache."""
+        plain_s = self.start_s(UNCOMPILED)
+        return sum(self.start_s(build) - plain_s for build in builds)
+
+    def _build_of(self, number: int) -> str:
+        return self._builds.get(number, UNCOMPILED)
+
+    def _build_s(self, build: str) -> float:
+        """Expected time of a build not met before, in seconds, by the times of other builds on this machine."""
+        factors = [median(times_s) / BUILD_S[other] for other, times_s in self._first_build_s.items()]
+        return BUILD_S[build] * max(LEAST_BUILD_FACTOR, median(factors)) if factors else BUILD_S[build]
+
+    # --- trials
+
+    def trial_s(self, settings: Settings | None = None, *, is_fresh: bool = False) -> float:
+        """Expected time of a trial in seconds, 0 before the first; without settings, of a model not compiled.
+
+        Args:
+            settings: Settings of the trial.
+            is_fresh: Whether the trial needs a new process. Before the first live trial all do.
+        """
+        build = build_of(settings)
+        if is_fresh and self._live_trial_s:
+            return self._first_start_s(build) + self.usual_window_s
+        known_s = self._live_trial_s or self._trial_s
+        recent = sorted(known_s.get(build, ())[-NUM_RECENT:])
+        if recent:
+            return recent[math.ceil(SLOW_SHARE * len(recent)) - 1]
+        others = known_s.get(UNCOMPILED) or next(iter(known_s.values()), [])
+        if not others:
+            return 0.0
+        return median(others) + (self._build_s(build) if build != UNCOMPILED else 0.0)
+
+    def _first_start_s(self, build: str) -> float:
+        """Expected time of a fresh trial beside its window in seconds; a build that no cache has takes all its time."""
+        if build in (UNCOMPILED, *self._cached):
+            return self.start_s(build)
+        return self.start_s(UNCOMPILED) + self._build_s(build)
