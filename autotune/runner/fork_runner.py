@@ -261,7 +261,7 @@ class ForkRunner:
             except UnsoundForkError:
                 raise
             except ForkServerError:
-                pass  # A new server has the probe's layer, where what the probe has installed can be imported.
+                pass  # A new server has the probe's layer, and may fare better.
         self._give_up_begun()
         return self._ready(start_server(self._cold, job))
 

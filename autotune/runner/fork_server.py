@@ -119,7 +119,7 @@ class ForkServer:
 
         Raises:
             UnsoundForkError: The imports leave a process that cannot be forked soundly.
-            ForkServerError: An import failed, or the server is gone.
+            ForkServerError: torch could not be imported, or the server is gone.
         """
         try:
             put(self.folder / FURTHER_IMPORTS, encode(ForkServerImports(imports)), below=self.folder.parent)

@@ -184,7 +184,8 @@ class _LiveRun:
 
     def __init__(self, runner: LiveRunner, process: _Process, job: TrialJob) -> None:
         self._runner, self._process, self._job = runner, process, job
-        self._check = process.due_check
+        check = process.due_check
+        self._check = replace(check, ends_by=job.ends_by) if check is not None else None
         self._check_s: float | None = None
         self._run: ServedRun | None = None
         self._fresh: _FreshRun | None = None

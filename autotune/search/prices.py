@@ -20,7 +20,7 @@ class Prices:
     spare_s: Callable[[Settings], float]
     """Returns the seconds left for trials, when the finals shall be able to run the settings of the next trial."""
     return_s: Callable[[Settings], float] = lambda settings: 0.0
-    """Returns the expected seconds to start the running process again, which a trial of settings ends."""
+    """Returns the expected seconds to start the waiting process again, if a trial of settings ends that process."""
     can_go_on: Callable[[Settings], bool] = lambda settings: True
     """In a search without time for new processes: returns whether the running process can change to settings."""
 

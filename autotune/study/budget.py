@@ -136,14 +136,14 @@ class Budget:
         another process first.
 
         Args:
-            trial_s: Expected time of the trial, in seconds. Time for another process is kept if it is no part of
-                LIMIT_FACTOR times the expected time.
+            trial_s: Expected time of the trial, in seconds. The trial may take LIMIT_FACTOR times as long, even if no
+                time for another process is left then.
             is_alone: Whether no process can measure both the trial's settings and the script's own, so that the finals
                 start another process in any case.
         """
         kept_s = self._verified_s(is_alone=True) if self.runs.num_measured > 1 else 0.0
         limit_s = max(0.0, self._tolerated_s - kept_s - self._ending_s)
-        return limit_s if is_alone or limit_s >= LIMIT_FACTOR * trial_s else self.left_to_trials_s
+        return limit_s if is_alone else min(self.left_to_trials_s, max(limit_s, LIMIT_FACTOR * trial_s))
 
     def unsaved_s(self) -> float:
         """Wall time since the last call, in seconds: the amount to add to the database."""
@@ -175,11 +175,14 @@ class Budget:
         self._looks_s = min(LOOKS_SHARE * self._total_s, start_s + LOOKS_S)
 
     def fresh_s(self, number: int, settings: Settings) -> float:
-        """Expected time of a trial's settings with the shortest window, in seconds.
+        """Expected time of a trial's settings in a new process with the shortest window, in seconds."""
+        return self.runs.start_of(number, settings) + LEAST_FINAL_WINDOW_S
 
-        In a new process, or in the process of shared finals.
-        """
-        return self._around_s_of(number, settings) + LEAST_FINAL_WINDOW_S
+    def first_look_s(self, number: int, settings: Settings) -> float:
+        """Expected time of the first measurement after the finals, in seconds; shared finals leave a process for it."""
+        if self._is_shared:
+            return self.runs.shared_start_s + LEAST_FINAL_WINDOW_S
+        return self.fresh_s(number, settings)
 
     def affords_look(self, look_s: float) -> bool:
         """Whether a measurement after the finals ends within the tolerated overrun."""
@@ -201,11 +204,6 @@ class Budget:
     def share_process(self) -> None:
         """Expects the finals to run in the process of the trials from now on."""
         self._is_shared = True
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether the finals run in the process of the trials."""
-        return self._is_shared
 
     def affords_shared_rounds(self, num_rounds: int, contenders: Collection[int]) -> bool:
         """Whether rounds in the process of the trials, with the shortest windows, end within the tolerated overrun.
@@ -330,7 +328,7 @@ class Budget:
         """Time of the fewest rounds of the contenders kept for, in seconds, with the shortest windows.
 
         Args:
-            is_alone: Whether the next trial ends the process that can measure these contenders.
+            is_alone: Whether the finals have to start another process first.
         """
         start_s = self.runs.shared_process_s(self._kept_for) if is_alone else 0.0
         return self._comparison_s(self.round_s(self._kept_for) or 2 * self.least_final_s, start_s)
@@ -411,9 +409,9 @@ class Budget:
         """
         return sum(self._around_s_of(number) + self.runs.least_window_s for number in contenders)
 
-    def _around_s_of(self, number: int, settings: Settings | None = None) -> float:
+    def _around_s_of(self, number: int) -> float:
         """Expected time of a final of a trial's settings beside the window, in seconds."""
-        return self.runs.shared_start_s if self._is_shared else self.runs.start_of(number, settings)
+        return self.runs.shared_start_s if self._is_shared else self.runs.start_of(number)
 
     def final_window_s(self, runs: Sequence[int]) -> float:
         """Longest window of the next final, in seconds, with which the given finals fit the time left.

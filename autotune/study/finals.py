@@ -26,7 +26,7 @@ from autotune.measure.paired import (
 )
 from autotune.model.events import FinalFinished, FinalsStarted, FinalStarted, OnEvent
 from autotune.model.outcome import Outcome
-from autotune.model.result import TrialResult
+from autotune.model.result import SWITCH, TrialResult
 from autotune.model.search_result import Steadiness
 from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.beside_load import is_suspect
@@ -343,7 +343,8 @@ class Finals:
                     window_s=result.measurement.window_s,
                     number=number,
                     settings=contenders[number].settings,
-                    is_shared=self._budget.is_shared,
+                    is_live=result.is_live,
+                    switch_s=result.durations_s.get(SWITCH),
                 )
             record = FinalRecord(
                 round=round_index,

@@ -119,7 +119,8 @@ class RunTimes:
         window_s: float,
         number: int | None = None,
         settings: Settings | None = None,
-        is_shared: bool = False,
+        is_live: bool = False,
+        switch_s: float | None = None,
     ) -> None:
         """Learns from a final how long a run takes beside the window.
 
@@ -128,17 +129,28 @@ class RunTimes:
             window_s: Length of the window, in seconds.
             number: Number of the trial that ran again.
             settings: Settings of the trial; None = a model that was not compiled.
-            is_shared: Whether the finals run in the process of the trials.
+            is_live: Whether the final had the process of earlier runs.
+            switch_s: Time until such a process trained with the settings, in seconds; None for a fresh run.
         """
-        if is_shared:
-            self._shared_around_s.append(max(0.0, wall_s - window_s))
+        build = build_of(settings)
+        self._built_in_process = {*self._built_in_process, build} if is_live else {build}
+        if is_live:
+            self._note_live(wall_s - window_s, switch_s)
         else:
-            self._note_around(wall_s - window_s, number, build_of(settings))
+            self._note_around(wall_s - window_s, number, build)
 
-    def _note_switch(self, around_s: float, switch_s: float | None, number: int | None, build: str) -> None:
-        """Learns from a live trial; a later switch finds the graph and cuDNN's choices."""
+    def _note_live(self, around_s: float, switch_s: float | None) -> float:
+        """Learns from a live run, and returns its time beside window and switch, in seconds.
+
+        A later switch finds the graph and cuDNN's choices.
+        """
         live_around_s = max(0.0, around_s - (switch_s or 0.0))
         self._shared_around_s.append(live_around_s + min(switch_s or 0.0, SWITCH_AGAIN_S))
+        return live_around_s
+
+    def _note_switch(self, around_s: float, switch_s: float | None, number: int | None, build: str) -> None:
+        """Learns from a live trial."""
+        live_around_s = self._note_live(around_s, switch_s)
         if number is not None:
             self._live_around_of[number] = live_around_s
         if switch_s is not None and build != UNCOMPILED:
@@ -247,7 +259,7 @@ class RunTimes:
     def _builds_s(self, builds: Collection[str]) -> float:
         """Expected time of builds in one process, in seconds, with the compiler's cache."""
         plain_s = self.start_s(UNCOMPILED)
-        return sum(self.start_s(build) - plain_s for build in builds)
+        return sum(max(0.0, self.start_s(build) - plain_s) for build in builds)
 
     def _build_of(self, number: int) -> str:
         return self._builds.get(number, UNCOMPILED)

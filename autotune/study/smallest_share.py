@@ -88,7 +88,8 @@ class ShareSearch:
         if not reserved:
             return None
         outside = max(result.outside_allocator_bytes or 0 for result in runs) or self.target.outside_allocator_bytes
-        self._fresh_s = self._next_s = self.budget.fresh_s(winner.number, winner.settings)
+        self._fresh_s = self.budget.fresh_s(winner.number, winner.settings)
+        self._next_s = self.budget.first_look_s(winner.number, winner.settings)
         found = None if self._is_left_alone() else self._halve(winner.settings)
         if found is None:
             return self._share(round(RESERVED_ROOM * reserved), outside, is_measured=False)

@@ -188,7 +188,7 @@ class Study:
             budget=self._budget,
             fits=search.fits,
             compute_rate=loop.compute_rate,
-            is_stopped=lambda: bool(self._stop.level),
+            is_stopped=lambda: bool(self._stop.level) or loop.has_spent_its_time,
         )
         return batches.run(search.history.best, search.num_finished)
 

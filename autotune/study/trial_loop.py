@@ -89,7 +89,7 @@ class TrialLoop:
         self._final_repeats = Repeats(MAX_FINAL_REPEATS, lambda found: found.disturbances_by_others)
         self._ends_at_s = math.inf
         """Time spent by the search, in seconds, at which the latest run was to be ended."""
-        self._has_spent_its_time = False
+        self.has_spent_its_time = False
         """Whether the latest trial was ended at its limit: the time left is the time of the finals."""
         self._num_cut_off = 0
         """Trials in a row, up to the latest, that were ended from outside."""
@@ -153,7 +153,7 @@ class TrialLoop:
                 return LoopEnd(reason=proposal.reason, is_limit=proposal.is_limit)
             if self._is_hopeless(self._trial(proposal)):
                 return LoopEnd(reason="The script's own settings cannot be measured.")
-            if self._has_spent_its_time:
+            if self.has_spent_its_time:
                 return LoopEnd(reason=self._why_time_is_spent(), is_limit=True)
             if self._num_cut_off >= MAX_CUT_OFF:
                 return LoopEnd(reason=f"{self._num_cut_off} trials in a row were ended from outside this search.")
@@ -216,7 +216,10 @@ class TrialLoop:
 
     def _shared_job(self, settings: Settings) -> TrialJob:
         """The job of a measurement in a process of other measurements."""
-        job = self._jobs.trial(settings, is_final=True, is_shared=True)
+        return self._as_learned(self._jobs.trial(settings, is_final=True, is_shared=True))
+
+    def _as_learned(self, job: TrialJob) -> TrialJob:
+        """The job with what earlier runs have shown of the script's end."""
         return replace(job, keeps_epochs=self._keeps_epochs, script_steps=self._script_steps)
 
     def measure(
@@ -246,7 +249,7 @@ class TrialLoop:
         )
         first = self._undisturbed(job, is_final=is_final, later=later)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
-        has_time = self._budget.left_to_trials_s if is_final else self._limit_s(job)
+        has_time = self._budget.left_to_trials_s if is_final else self._limit_s(self._as_learned(job))
         if not is_again or self._stop.level or not has_time:
             return first
         note = f"A first run ended {first.outcome}: {first.why}"
@@ -292,7 +295,7 @@ class TrialLoop:
         """Runs the script, at most until the end of the search's time; a trial leaves the finals their time."""
         references = tuple(self._references.values())
         request = replace(job.request, references=references)
-        job = replace(job, request=request, keeps_epochs=self._keeps_epochs, script_steps=self._script_steps)
+        job = self._as_learned(replace(job, request=request))
         found = self._wait_for_quiet()
         left_s = self._budget.left_to_finals_s if is_final else self._limit_s(job)
         self._ends_at_s = self._budget.spent_s + left_s
@@ -373,6 +376,7 @@ class TrialLoop:
             is_fresh=not result.is_live,
             startup_s=sum(result.durations_s.get(part, 0.0) for part in STARTUP) if result.durations_s else None,
             switch_s=result.durations_s.get(SWITCH),
+            is_complete=result.outcome.is_complete,
         )
 
     def _trial(self, proposal: Proposal) -> Proposal:
@@ -409,7 +413,7 @@ class TrialLoop:
         is_host_fault = not self._stop.level and self._budget.spent_s < self._ends_at_s
         is_interrupted = result.outcome is Outcome.INTERRUPTED
         self._num_cut_off = self._num_cut_off + 1 if is_interrupted and is_host_fault else 0
-        self._has_spent_its_time = is_interrupted and not is_host_fault and not self._stop.level
+        self.has_spent_its_time = is_interrupted and not is_host_fault and not self._stop.level
         self._search.tell(proposal.number, result, is_host_fault=is_host_fault)
         self._repository.mark_told(self._study, proposal.number)
         self._repository.add_spent(self._study, self._budget.unsaved_s())

@@ -48,10 +48,12 @@ class Process:
     def __init__(self, results: list[TrialResult], kind: StartKind) -> None:
         self.results, self.kind = results, kind
         self.asked: list[Settings | None] = []
+        self.ends_by: list[float | None] = []
         self.is_ended = False
 
     def answer(self, job: TrialJob) -> Answer:
         self.asked.append(job.request.settings)
+        self.ends_by.append(job.ends_by)
         return Answer(self, replace(self.results.pop(0), start=self.kind))
 
     def next(self, job: TrialJob, number: int) -> Answer:
@@ -179,6 +181,17 @@ def test_a_process_is_replaced_when_its_first_settings_have_moved(again: float, 
     assert starter.started[0].asked[CHECK_EVERY + 1] == OWN
     assert "check" in results[-1].durations_s and "check" not in results[-2].durations_s
     assert ("had moved to 0.80" in results[-1].start_reason) is (num_processes == 2)
+
+
+def test_a_check_may_take_as_long_as_the_trial_that_it_precedes():
+    """With the limit of the process's first trial a check was ended at once, and the trial was begun again."""
+    starter = Starter([measured(100.0)] * (CHECK_EVERY + 3))
+    runner = LiveRunner(starter)
+    for number in range(CHECK_EVERY + 2):
+        run(runner, asks(replace(OWN, num_workers=number), ends_by=10.0 + number))
+    [process] = starter.started
+    check = process.asked.index(OWN, 1)
+    assert process.ends_by[check] == process.ends_by[check + 1] == 10.0 + check
 
 
 def test_a_rate_within_the_noise_has_not_moved() -> None:

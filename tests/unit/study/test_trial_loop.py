@@ -31,11 +31,13 @@ from autotune.study.budget import Budget, LaterFinals
 from autotune.study.finals import Finals
 from autotune.study.jobs import Jobs
 from autotune.study.publish import count_trials, make_result, status_of, write_tuned_config
+from autotune.study.run_times import RunTimes
 from autotune.study.stop import StopRequest
 from autotune.study.target import make_target
 from autotune.study.trial_loop import MAX_CUT_OFF, MAX_REPEATS, TrialLoop
 from autotune.units import GIB, MIB
 from tests.unit.facts import cpu_machine, script_facts, search_spec
+from tests.unit.grids import ok
 
 FACTS = script_facts(num_batch_norms=3)
 EARLY = RankResult(rank=0, world_size=1, status=RankStatus.ENDED, num_steps=9)
@@ -222,6 +224,19 @@ def test_a_trial_that_ends_the_useful_process_leaves_time_for_another_process(be
     prices = loop._prices()
     assert prices.spare_s(own) - prices.spare_s(other) > 30.0
     assert (prices.return_s(own), prices.return_s(other)) == (0.0, pytest.approx(30.0, abs=5.0))
+
+
+@pytest.mark.parametrize(("outcome", "is_cached"), [(Outcome.RACED_OUT, True), (Outcome.OUT_OF_MEMORY, False)])
+def test_only_a_trial_that_came_through_is_taken_to_have_filled_the_compiler_s_cache(bench, outcome, is_cached):
+    made = bench(budget_s=200.0, start="live")
+    loop = made.loop(Keeping(made.measure, FACTS))
+    made.budget.runs = RunTimes(keeps_builds=True)
+    made.budget.runs.trial_took(33.0, window_s=3.0, number=0)
+    made.budget.runs.trial_took(5.0, window_s=3.0, number=1, is_fresh=False, switch_s=0.0)
+    compiled = replace(made.space.script_settings, compile=True)
+    price_s = made.budget.runs.trial_s(compiled, is_fresh=True)
+    loop._learn_duration(replace(ok(100.0), outcome=outcome, reason="It ended."), 3, compiled)
+    assert (made.budget.runs.trial_s(compiled, is_fresh=True) < price_s) is is_cached
 
 
 def test_a_trial_that_its_limit_ends_is_the_last(bench):
