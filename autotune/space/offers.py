@@ -21,8 +21,7 @@ def useful_arguments(facts: ScriptFacts, machine: Machine, spec: SearchSpec) -> 
     """Arguments in use by the search, and arguments that a `--map` would bring into the search.
 
     An argument is left out when the script or the machine refuses the setting with the map as well as without, such as
-    a switch for fp16 on a CPU. The arguments for batch size and accumulation may be of use together only, because the
-    product of both is held fixed.
+    a switch for fp16 on a CPU. Batch size and accumulation may be of use together only: the product is held fixed.
     """
 
     def is_of_use(it: ArgumentFacts) -> bool:

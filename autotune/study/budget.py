@@ -138,7 +138,7 @@ class Budget:
         Args:
             trial_s: Expected time of the trial, in seconds. The trial may take LIMIT_FACTOR times as long, even if no
                 time for another process is left then.
-            is_alone: Whether no process can measure both the trial's settings and the script's own, so that the finals
+            is_alone: Whether no process can measure both the trial's settings and the script's own. The finals then
                 start another process in any case.
         """
         kept_s = self._verified_s(is_alone=True) if self.runs.num_measured > 1 else 0.0
@@ -262,10 +262,10 @@ class Budget:
         plain second trial leaves no time for finals, any second trial may take all: no finals begin.
 
         Args:
-            settings: Settings of the next trial. If the next trial turns out fastest, the finals compile its model
-                again, so the time for that is kept too.
-            is_alone: Whether no process can measure both the settings and the script's own: then only finals in new
-                processes compare the two, and finals of other contenders start a process again.
+            settings: Settings of the next trial. The finals of a fastest trial compile the model again, and the time
+                for the compilation is kept too.
+            is_alone: Whether no process can measure both the settings and the script's own. The two are then compared
+                in new processes only, and finals of other contenders start a process again.
         """
         is_second = self.runs.num_measured <= 1
         if is_second and (self.runs.has_tried(build_of(settings)) or not self._affords_plain_finals):

@@ -33,8 +33,8 @@ SLOW_SHARE = 0.75
 class RunTimes:
     """The times of a search's runs so far, and the expected times of further runs.
 
-    A *live* run has a process of earlier runs, a *fresh* run a process of its own. A *build* is the way in which the
-    model is compiled (`autotune.settings.compile_mode.build_of`).
+    A *live* run goes on in the process of earlier runs, a *fresh* run begins in a new process. A *build* is the mode of
+    compilation (`autotune.settings.compile_mode.build_of`).
 
     Args:
         keeps_builds: Whether the trials of the study share the compiler's cache.
@@ -61,7 +61,7 @@ class RunTimes:
         self._switch_s: dict[str, float] = {}
         """Longest switch of a live run to a compiled model in seconds, by build."""
         self._cached: set[str] = set()
-        """Builds that a trial has come through with, so that the compiler's cache has them."""
+        """Builds in the compiler's cache: those of trials that came through."""
         self._built_in_process: set[str] = set()
         """Builds of the process of the latest trial."""
         self._builds: dict[int, str] = {}
@@ -87,14 +87,14 @@ class RunTimes:
         Args:
             wall_s: Time from the start to the end of the trial, in seconds.
             window_s: Length of the window in seconds, for a trial measured in full; None for a trial that raced out or
-                failed, because a trial that ended early does not tell how long a final takes.
+                failed, because an early end tells nothing of the time of a final.
             number: Number of the trial; None where no final will run it again.
             settings: Settings of the trial; None = a model that was not compiled.
             is_fresh: Whether the trial had a process of its own, as finals have.
             startup_s: Time until a process of its own trained, in seconds; None when unknown.
             switch_s: Time until a process of other trials trained with the settings, in seconds, builds included; None
                 for a trial with a process of its own.
-            is_complete: Whether the trial came through, raced out or not, so that the compiler's cache has its build.
+            is_complete: Whether the trial came through, raced out or not: the compiler's cache then has the build.
         """
         build = build_of(settings)
         self._cached |= {build} if is_complete else set()
@@ -217,8 +217,8 @@ class RunTimes:
         if recent:
             return median(recent)
         if build != UNCOMPILED:
-            # Kernels that cuDNN times are in no cache: ResNet-50 on an H100 took 36 and 41 s to switch, and its finals
-            # 41 and 47 s more than others, though the compiler's cache had the graph.
+            # No cache has the kernels timed by cuDNN: ResNet-50 on an H100 took 36 and 41 s to switch, and its finals
+            # 41 and 47 s more than others, with the graph in the compiler's cache.
             again_s = self._switch_s.get(build, self._rebuild_share * self._build_s(build))
             return self.start_s(UNCOMPILED) + again_s
         others = [*self._around_s.values(), self._trial_s.get(UNCOMPILED, []), *self._trial_s.values()]
@@ -227,7 +227,7 @@ class RunTimes:
     def start_of(self, number: int, settings: Settings | None = None) -> float:
         """Expected time of a trial's settings in a fresh run beside the window, in seconds.
 
-        A live run does not tell how long a fresh run takes, which may compile the model.
+        A fresh run may compile the model, of which a live run says nothing.
 
         Args:
             number: Number of the trial.
@@ -238,7 +238,7 @@ class RunTimes:
             return known_s
         build = build_of(settings) if settings is not None else self._build_of(number)
         plain_s, start_s = self.start_s(UNCOMPILED), self.start_s(build)
-        # More workers take longer to fill their queues than the script's own did in the process of the baseline.
+        # More workers take longer to fill the queues than the script's own workers took for the baseline.
         startup_s = median(self._startup_s) if self._startup_s else 0.0
         return max(start_s, startup_s + self._live_around_of.get(number, 0.0) + start_s - plain_s)
 
@@ -247,7 +247,7 @@ class RunTimes:
         return self.start_s(UNCOMPILED) + self._builds_s({self._build_of(number) for number in contenders})
 
     def missing_builds_s(self, contenders: Collection[int]) -> float:
-        """Expected time of the builds that the process of the latest trial lacks for these trials, in seconds."""
+        """Expected time in seconds of these trials' builds, without the builds in the process of the latest trial."""
         return self._builds_s({self._build_of(number) for number in contenders} - self._built_in_process)
 
     @property
@@ -291,7 +291,7 @@ class RunTimes:
         return median(others) + (self._build_s(build) if build != UNCOMPILED else 0.0)
 
     def _first_start_s(self, build: str) -> float:
-        """Expected time of a fresh trial beside its window in seconds; a build that no cache has takes all its time."""
+        """Expected time of a fresh trial beside its window in seconds; a build outside the cache takes all its time."""
         if build in (UNCOMPILED, *self._cached):
             return self.start_s(build)
         return self.start_s(UNCOMPILED) + self._build_s(build)

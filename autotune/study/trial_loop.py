@@ -164,12 +164,16 @@ class TrialLoop:
 
         Whether the search is a short one is decided once, after the baseline: the plan must not change its steps.
         """
-        if not self.can_share(self._search.script_settings):
+        runner, own = self._runner, self._search.script_settings
+        if not isinstance(runner, KeepingRunner) or not self.can_share(own):
             return Prices(trial_s=self._budget.trial_s, spare_s=self._budget.spare_s)
         if self._keeps_process is None and self._search.history.baseline is not None:
             self._keeps_process = self._budget.plans_sharing
-        can_share, goes_on, keeps_process = cache(self.can_share), cache(self._goes_on), bool(self._keeps_process)
-        waits = goes_on(self._search.script_settings)
+        # Thousands of settings are priced for one trial, and a job takes 0.1 ms to make.
+        job_of = cache(self._shared_job)
+        can_share = cache(lambda settings: runner.can_switch(job_of(own), job_of(settings)))
+        goes_on = cache(lambda settings: runner.goes_on(job_of(settings)))
+        keeps_process, waits = bool(self._keeps_process), goes_on(own)
         return Prices(
             trial_s=lambda settings: self._budget.trial_s(settings, is_fresh=not goes_on(settings)),
             spare_s=lambda settings: self._budget.spare_s(settings, is_alone=not can_share(settings)),

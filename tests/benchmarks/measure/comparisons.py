@@ -22,10 +22,9 @@ from autotune.model.result import TrialResult
 from autotune.model.trial_records import FinalRecord
 from autotune.search.history import FinishedTrial
 from autotune.settings import Settings
-from autotune.study.budget import Budget, LaterFinals
+from autotune.study.budget import Budget
 from autotune.study.finals import Finals, FinalsResult
 from autotune.study.stop import StopRequest
-from autotune.study.trial_loop import NO_LATER_FINALS
 from tests.benchmarks.measure.rows import Row, Rows
 from tests.benchmarks.measure.trials import Trials, trials_of
 
@@ -51,13 +50,7 @@ class Loop:
         return False
 
     def measure(
-        self,
-        settings: Settings,
-        *,
-        is_final: bool,
-        is_shared: bool = False,
-        window_limit_s: float = math.inf,
-        later: LaterFinals = NO_LATER_FINALS,
+        self, settings: Settings, *, is_final: bool, window_limit_s: float = math.inf, **_: object
     ) -> TrialResult:
         """Runs a trial; every one draws other build times, and none is repeated."""
         job = self.trials.jobs.trial(settings, is_final=is_final, window_limit_s=window_limit_s)
