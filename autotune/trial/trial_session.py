@@ -33,6 +33,7 @@ from autotune.trial.start import forked_heap
 from autotune.trial.start.early_seams import Prelude
 from autotune.trial.step.losses import LossWatch
 from autotune.trial.step.memory_format import align_states
+from autotune.trial.torch import torch_names
 from autotune.trial.torch.allocator import AllocatorWatch, num_page_locked
 from autotune.trial.torch.batch_structure import length_of
 from autotune.trial.torch.device_clock import clock_for
@@ -249,6 +250,7 @@ class MeasuredSession(ScriptQuestions):
             at_block_end=self._allocator.block_ended,
             built=self._batch_source.built,
             num_page_locked=num_page_locked,
+            num_graphs=torch_names.num_compiled_graphs,
             epochs=self if num_workers else None,
             watcher=self._observer if self._observer is not None else self._report.longest_batch,
         )

@@ -25,6 +25,9 @@ from autotune.trial.meter.page_locked import PageLockedPool
 from autotune.trial.meter.phase_rules import COMPUTE_BLOCK_S, LAST_WARMUP_STEPS
 from autotune.trial.meter.rank_sync import MAX_STEPS_AHEAD, Agreement
 
+MOST_BUILDS = 3
+"""Blocks of a window to leave out because torch's compiler built a graph within; more are how the script trains."""
+
 
 class Meter:
     """Counts micro-steps into blocks, phase after phase; built after the first optimizer step.
@@ -42,6 +45,7 @@ class Meter:
         built: Gives the log of the loader's workers as of now, or None when the workers write no log.
         num_page_locked: Gives the number of blocks of page-locked memory allocated so far; None where torch does not
             tell.
+        num_graphs: Gives the number of graphs that torch's compiler has built so far; None where torch keeps no count.
         epochs: Begins a new epoch after the window; None to measure no restart.
         watcher: Observes the loop after the measurement; None to measure the rate alone.
     """
@@ -60,6 +64,7 @@ class Meter:
         at_block_end: Callable[[Phase], None] = lambda phase: None,
         built: Callable[[], Built | None] = lambda: None,
         num_page_locked: Callable[[], int | None] = lambda: None,
+        num_graphs: Callable[[], int | None] = lambda: None,
         epochs: Epochs | None = None,
         watcher: Watcher | None = None,
     ) -> None:
@@ -79,6 +84,7 @@ class Meter:
         """Seconds of the epoch's end before a measured restart; None without a restart."""
         self._recorder = Recorder(clock, built, max_steps_ahead=MAX_STEPS_AHEAD if agreement.is_shared else None)
         self._page_locked = PageLockedPool(num_page_locked)
+        self._ask_graphs, self._num_graphs, self._num_builds = num_graphs, num_graphs(), 0
         self._is_queue_empty = plan.has_loader or plan.num_queued == 0
         self.num_epoch_ends = 0
         """Ends of epochs among the real batches; the second and later ends are a part of the window."""
@@ -169,6 +175,9 @@ class Meter:
         self._after_step_of[self.phase](False)
 
     def _end_block(self) -> None:
+        if self.phase is Phase.WINDOW and self._has_built_a_graph():
+            self._enter(Phase.RAMP)
+            return
         count = self._recorder.count
         self.counters.fill(count)
         self._num_samples_done += count.num_samples
@@ -180,6 +189,16 @@ class Meter:
         self._at_block_end(self.phase)
         self._agreement.done(self._steps.num_steps, num_samples=self._num_samples_done, wait_s=self._waited_s)
         self._after_step_of[self.phase](True)
+
+    def _has_built_a_graph(self) -> bool:
+        """Whether the running block is to be dropped, because torch's compiler built a graph since the ramp began.
+
+        A real run builds each graph once. Ranks that compute together, and scripts that soon end, keep the block.
+        """
+        is_open = self._num_builds < MOST_BUILDS and not self._agreement.is_shared and self._plan.script_steps is None
+        has_built = is_open and self._ask_graphs() != self._num_graphs
+        self._num_builds += has_built
+        return has_built
 
     def _wait_if_worth_it(self) -> None:
         """Lets the device finish a long block where the phase may end with the block."""
@@ -198,6 +217,7 @@ class Meter:
         self._phase_began = time.monotonic()
         if phase is Phase.RAMP:
             self._page_locked.begin()
+            self._num_graphs = self._ask_graphs()
         self.entered_at.setdefault(phase, self._phase_began)
         self._at_phase(phase)
 

@@ -80,7 +80,7 @@ class ScriptDetector:
         self._foreign = ForeignBatches(lambda num_samples, wait_s: None)
         self._arguments = ArgumentDetector()
         self._operands = OperandDetector(lambda: "compile" in self._seen)
-        self._saved = SavedActivations()
+        self._saved = SavedActivations(lambda: "compile" in self._seen)
         self._calls = RootCalls(steps)
         self._input_size: int | None = None
         """Samples in the first call of the model, for a script without a loader."""

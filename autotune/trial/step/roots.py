@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -20,8 +20,9 @@ MOST_LOOKS = 4
 class Roots:
     """Finds root modules, prepares each root once, and runs an action before each call of a root.
 
-    `nn.Module.__call__` is wrapped during the search only. Afterwards each root carries a small wrapper, and nothing
-    stays on the path of other modules.
+    `nn.Module.__call__` is wrapped during the search only, and not within the call of a root: a compiler that the
+    script runs within the root would build a graph for the wrapped method, and the same graph again when the search
+    ends. Afterwards each root carries a small wrapper, and nothing stays on the path of other modules.
     """
 
     def __init__(self) -> None:
@@ -50,6 +51,8 @@ class Roots:
         """Calls of each root that counted as the first."""
         self._is_inside = False
         self._restore: Callable[[], None] | None = None
+        self._wrapper: Any = None
+        """The wrapped `nn.Module.__call__`."""
         self._before: weakref.WeakKeyDictionary[torch.nn.Module, tuple[Any, Any]] = weakref.WeakKeyDictionary()
         """For each wrapped root, the content of the slot before and after all changes; without a slot, the hook."""
 
@@ -61,6 +64,7 @@ class Roots:
     def install(self) -> None:
         """Begins the search for roots."""
         self._restore = wrap(torch.nn.Module, "__call__", self._wrap_call)
+        self._wrapper = torch.nn.Module.__call__
 
     def stop(self) -> None:
         """Ends the search; wrapped roots stay wrapped."""
@@ -89,10 +93,13 @@ class Roots:
             is_training = torch.is_grad_enabled()
             if self.on_any_call is not None and not self._is_inside:
                 self.on_any_call(is_training)
-            if self._restore is None or self._is_inside or not is_training or is_criterion(module):
+            if self._restore is None or self._is_inside or is_criterion(module):
                 return original(module, *args, **kwargs)
-            if torch_names.is_in_backward():
-                return original(module, *args, **kwargs)  # A checkpoint runs a part of a root again.
+            is_entered = torch.compiler.is_compiling()  # The compiler has entered a function that calls the module.
+            if not is_training or torch_names.is_in_backward():  # In backward, a checkpoint runs a part of a root.
+                is_lifted = not is_entered and (is_training or _may_be_compiled(module))
+                with self._lifted(original) if is_lifted else nullcontext():
+                    return original(module, *args, **kwargs)
             if module not in self._modules:
                 self._found(module)
             is_first = self._is_first(module)
@@ -101,6 +108,8 @@ class Roots:
             self._is_inside = True
             try:
                 with ExitStack() as stack:
+                    if not is_entered:
+                        stack.enter_context(self._lifted(original))
                     for around in self.around_first if is_first else ():
                         stack.enter_context(around(module))
                     return original(module, *args, **kwargs)
@@ -108,6 +117,19 @@ class Roots:
                 self._is_inside = False
 
         return call
+
+    @contextmanager
+    def _lifted(self, original: Callable[..., Any]) -> Iterator[None]:
+        """Puts the unwrapped `nn.Module.__call__` back for a while, unless somebody else has wrapped the wrapper."""
+        kind: Any = torch.nn.Module
+        is_outermost = kind.__call__ is self._wrapper
+        if is_outermost:
+            kind.__call__ = original
+        try:
+            yield
+        finally:
+            if is_outermost and self._restore is not None and kind.__call__ is original:
+                kind.__call__ = self._wrapper
 
     def _is_first(self, module: torch.nn.Module) -> bool:
         """Whether the call that begins counts as the first of a root."""
@@ -166,3 +188,9 @@ def weights_of(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Parameter]:
 def is_criterion(module: torch.nn.Module) -> bool:
     """Whether a module is a loss and no model: a loss has neither parameters nor children."""
     return next(module.parameters(), None) is None and next(module.children(), None) is None
+
+
+def _may_be_compiled(module: torch.nn.Module) -> bool:
+    """Whether the call of a module may lead into torch's compiler at once."""
+    has_own_call = torch_names.HAS_CALL_SLOT and torch_names.own_call(module) is not None
+    return has_own_call or torch_names.is_compiled(module)

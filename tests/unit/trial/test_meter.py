@@ -56,6 +56,7 @@ class Loop:
         num_ahead: int,
         plan: Plan = PLAN,
         num_page_locked: Callable[[], int | None] = lambda: None,
+        num_graphs: Callable[[], int | None] = lambda: None,
         clock: HostClock | None = None,
         world_size: int = 1,
     ) -> None:
@@ -72,6 +73,7 @@ class Loop:
             open_gate=self.open_gate,
             finish=self.ended.append,
             num_page_locked=num_page_locked,
+            num_graphs=num_graphs,
         )
         self.meter.pass_begins()
         for _ in range(num_ahead):
@@ -127,6 +129,39 @@ def test_the_block_that_holds_the_first_end_of_an_epoch_is_dropped_and_later_end
     loop.meter.arrive()
     window = [block for block in loop.meter.blocks() if block.phase is Phase.WINDOW]
     assert [block.num_steps for block in window] == [2, 2, 2]
+
+
+def test_a_block_in_which_the_compiler_built_a_graph_is_dropped_up_to_three_times(tmp_path: Path) -> None:
+    graphs = [1]
+    loop = Loop(tmp_path, 0, num_graphs=lambda: graphs[0])
+    loop.step()
+    loop.meter.arrive()
+    for phase_after in (Phase.RAMP, Phase.RAMP, Phase.RAMP, Phase.WINDOW):
+        loop.meter._enter(Phase.RAMP)
+        loop.meter._enter(Phase.WINDOW, num_micro_batches=2)
+        for _ in range(3):
+            loop.step()
+        graphs[0] += 1
+        loop.step()
+        loop.meter.arrive()
+        assert loop.meter.phase is phase_after
+    window = [block for block in loop.meter.blocks() if block.phase is Phase.WINDOW]
+    assert [block.num_steps for block in window] == [2, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(("plan", "world_size"), [(PLAN, 2), (replace(PLAN, script_steps=100), 1)])
+def test_a_graph_built_by_one_of_several_ranks_or_by_a_short_script_stays_in_the_window(
+    tmp_path: Path, plan: Plan, world_size: int
+) -> None:
+    asked = count()
+    loop = Loop(tmp_path, 0, plan, num_graphs=lambda: next(asked), world_size=world_size)
+    loop.step()
+    loop.meter.arrive()
+    loop.meter._enter(Phase.WINDOW)
+    for _ in range(3):
+        loop.step()
+    loop.meter.arrive()
+    assert loop.meter.phase is Phase.WINDOW
 
 
 @pytest.mark.parametrize("has_lost", [True, False])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from autotune.settings import Precision
 from autotune.trial.step.autocast import AutocastRegion
 from autotune.trial.step.roots import Roots
+from autotune.trial.torch.torch_names import num_compiled_graphs
 
 # torch 2.4's own checkpoint calls what torch 2.4 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.cpu.amp.autocast:FutureWarning")
@@ -96,3 +97,67 @@ def test_no_autocast_region_opens_in_a_backward_pass(monkeypatch: pytest.MonkeyP
             assert not torch.is_autocast_enabled("cpu")
     finally:
         roots.stop()
+
+
+class TwoLayers(torch.nn.Module):
+    """Calls its parts by `nn.Module.__call__`, which the search wraps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.parts(inputs)
+        return result
+
+
+class HasCompiledPart(torch.nn.Module):
+    """Runs uncompiled, with a part that the script has compiled, in a checkpoint if asked for."""
+
+    def __init__(self, is_checkpointed: bool) -> None:
+        super().__init__()
+        self.part = torch.compile(TwoLayers(), backend="eager")
+        self.is_checkpointed = is_checkpointed
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = (
+            checkpoint(self.part, inputs, use_reentrant=False) if self.is_checkpointed else self.part(inputs)
+        )
+        return result
+
+
+def compiled_in_place() -> torch.nn.Module:
+    model = TwoLayers()
+    model.compile(backend="eager")
+    return model
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.compile(TwoLayers(), backend="eager"),
+        compiled_in_place,
+        lambda: HasCompiledPart(is_checkpointed=False),
+        lambda: HasCompiledPart(is_checkpointed=True),
+    ],
+    ids=["whole", "in-place", "part", "checkpointed-part"],
+)
+def test_a_model_that_the_script_compiles_is_not_compiled_anew_when_the_search_ends(
+    make: Callable[[], torch.nn.Module],
+) -> None:
+    torch.compiler.reset()
+    model, roots, inputs = make(), Roots(), torch.ones(1, 2, requires_grad=True)
+    roots.install()
+    try:
+        with torch.no_grad():
+            model(inputs)
+        for _ in range(2):
+            model(inputs).sum().backward()
+        during = num_compiled_graphs()
+    finally:
+        roots.stop()
+    assert during, "the compiler has built nothing"
+    model(inputs).sum().backward()
+    with torch.no_grad():
+        model(inputs)
+    assert num_compiled_graphs() == during
