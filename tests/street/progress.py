@@ -74,11 +74,17 @@ class Counter:
         """Time of the first line of progress."""
         return self.marks[0][0] if self.marks else None
 
+    @property
+    def begun_s(self) -> float | None:
+        """Time of the first progress beyond 0: a bar is drawn at 0 before the first step, which may compile."""
+        return next((time_s for time_s, position, _ in self.marks if position > 0), None)
+
     def rate(self, settle_s: float) -> float | None:
-        """Samples per second after the first `settle_s` seconds; None without two later lines of a stretch."""
-        if not self.marks:
+        """Samples per second from `settle_s` seconds after the first progress; None without two later lines of a
+        stretch."""
+        if self.begun_s is None:
             return None
-        settled = self.marks[0][0] + settle_s
+        settled = self.begun_s + settle_s
         if self.told:
             epochs = [seconds for time_s, seconds in self.told if time_s - seconds >= settled]
             return len(epochs) * self.progress.per / sum(epochs) if epochs else None

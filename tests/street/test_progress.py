@@ -71,6 +71,15 @@ def test_what_comes_before_the_settled_part_is_not_counted() -> None:
     assert counter.rate(2.0) == pytest.approx(30.0)
 
 
+def test_a_bar_drawn_before_a_first_step_that_compiles_does_not_begin_the_settling() -> None:
+    counter = Counter(Progress(pattern=r"(?P<at>\d+)/90"))
+    counter.line(1.0, "0/90")
+    assert (counter.first_s, counter.begun_s, counter.rate(0.0)) == (1.0, None, None)
+    at_ten_per_second(counter, [f"{number}/90" for number in range(1, 30)], start=60.0)
+    assert counter.begun_s == 60.0
+    assert counter.rate(1.0) == pytest.approx(10.0)
+
+
 def test_lines_without_a_position_count_as_one_each() -> None:
     counter = Counter(Progress(pattern=r"^SPS: ", per=512))
     at_ten_per_second(counter, ["SPS: 1000", "noise", "SPS: 1100", "noise", "SPS: 1050"])

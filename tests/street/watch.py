@@ -34,7 +34,7 @@ class Limits:
     window_s: float = 20.0
     """Counted afterwards; up to three times as long with fewer than MARKS lines of progress."""
     start_s: float = 150.0
-    """Longest wait for the first line of progress."""
+    """Longest wait for the first progress beyond 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +119,9 @@ def _read(
 
 def _end(counter: Counter, limits: Limits, started: float) -> float:
     """When to stop reading, by the clock of `started`."""
-    if counter.first_s is None:
+    if counter.begun_s is None:
         return started + limits.start_s
-    settled = counter.first_s + limits.settle_s
+    settled = counter.begun_s + limits.settle_s
     has_enough = sum(mark[0] >= settled for mark in counter.marks) >= MARKS
     return settled + limits.window_s * (1 if has_enough else 3)
 
