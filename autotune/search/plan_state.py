@@ -115,7 +115,8 @@ class PlanState:
         Args:
             settings: Canonical settings.
             stage: Reason for trying them.
-            favour: Share of the best rate by which the trial may be slower and still become the best.
+            favour: Share of the best rate by which the trial may be slower and still become the best; below 0, by
+                which the trial must be faster.
 
         Raises:
             NeedsTrial: When the settings were not tried yet.
@@ -144,8 +145,13 @@ class PlanState:
             return self.best
         return next(trial.settings for rate, trial in rated if rate == highest)
 
-    def consider(self, changes: Mapping[str, Value], stage: str) -> bool:
+    def consider(self, changes: Mapping[str, Value], stage: str, *, favour: float = 0.0) -> bool:
         """Tries the best settings with some parameters changed, unless refused, too large or pointless.
+
+        Args:
+            changes: Parameters with other values.
+            stage: Reason for trying them.
+            favour: As for `measured`.
 
         Returns:
             True when the best settings moved to the changed settings.
@@ -153,7 +159,7 @@ class PlanState:
         settings = self.changed(changes)
         if not self.is_open(settings) or self.is_pointless(settings):
             return False
-        self.measured(settings, stage)
+        self.measured(settings, stage, favour=favour)
         return self.best == settings
 
     def climb(self, name: str, stage: str, *, steps: tuple[int, ...] = (1, -1)) -> None:
@@ -164,10 +170,10 @@ class PlanState:
                 if value is None or not self.consider({name: value}, stage):
                     break
 
-    def try_others(self, name: str, stage: str) -> None:
-        """Tries every other value of a parameter."""
+    def try_others(self, name: str, stage: str, *, favour: float = 0.0) -> None:
+        """Tries every other value of a parameter; `favour` as for `measured`."""
         for value in self.choices(name):
-            self.consider({name: value}, stage)
+            self.consider({name: value}, stage, favour=favour)
 
     # --- what is worth a trial
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from autotune.model.keras_facts import DataKind
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan import PlanFinished, plan
@@ -38,6 +40,19 @@ def tried(space: SearchSpace, *, wait: float, most: int = 6) -> list[dict[str, A
 
 def test_the_engine_comes_before_everything_else() -> None:
     assert tried(space_of(DataKind.ARRAYS), wait=0.0, most=2) == [{"keras_backend": "jax"}]
+
+
+@pytest.mark.parametrize(("rate", "engine"), [(102.0, "tensorflow"), (120.0, "jax")])
+def test_the_search_goes_on_with_another_engine_only_where_that_is_clearly_faster(rate: float, engine: str) -> None:
+    space = space_of(DataKind.ARRAYS)
+    own, trials = space.script_settings, list[FinishedTrial]()
+    for number, trial_rate in enumerate((100.0, rate)):
+        step = plan(History(tuple(trials), own), space, LIMITS)
+        assert not isinstance(step, PlanFinished)
+        trials.append(trial(number, step.settings, trial_rate, compute=200.0))
+    step = plan(History(tuple(trials), own), space, LIMITS)
+    assert not isinstance(step, PlanFinished)
+    assert step.settings.keras_backend == engine and len(step.settings.differences(trials[-1].settings)) > 0
 
 
 def test_a_dataset_in_python_that_training_waits_for_gets_processes_then_threads() -> None:
