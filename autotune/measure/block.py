@@ -58,6 +58,8 @@ class Block:
     longest_step_s: float | None = None
     """Time of the longest optimizer step, > 0: shows a pause hidden by the block's average. None without timed
     steps."""
+    num_saves: int = 0
+    """Calls of torch.save in the block, as for a checkpoint, >= 0."""
 
     def __post_init__(self) -> None:
         for name in ("num_steps", "num_micro_batches", "num_samples", "duration_s"):
@@ -70,6 +72,8 @@ class Block:
             raise ValueError(f"num_built of a block must be finite, not {self.num_built!r}")
         if self.longest_step_s is not None and not (math.isfinite(self.longest_step_s) and self.longest_step_s > 0):
             raise ValueError(f"longest_step_s of a block must be finite and positive, not {self.longest_step_s!r}")
+        if self.num_saves < 0:
+            raise ValueError(f"num_saves of a block must not be negative, not {self.num_saves!r}")
         if not 0 <= self.num_skipped_steps <= self.num_steps:
             raise ValueError(f"num_skipped_steps must be 0 to {self.num_steps}, not {self.num_skipped_steps!r}")
 
@@ -131,4 +135,5 @@ def _merge_group(group: Sequence[Block]) -> Block:
         num_built=sum(num_built) if len(num_built) == len(group) else None,
         build_times=reduce(BuildTimes.plus, build_times) if len(build_times) == len(group) else None,
         longest_step_s=max(longest_s) if len(longest_s) == len(group) else None,
+        num_saves=sum(block.num_saves for block in group),
     )

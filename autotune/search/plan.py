@@ -56,8 +56,8 @@ ENGINE = "keras_backend"
 """The largest choice of a Keras script, before everything that depends on the engine."""
 
 ENGINE_GAIN = 0.05
-"""Least gain of another engine, as a share of the rate. An LSTM on JAX was 0.4 % faster by noise; the rest of the search
-then ran on JAX, without bf16, which gains 37 % on TensorFlow and nothing on JAX."""
+"""Least gain of another engine, as a share of the rate. An LSTM on JAX was 0.4 % faster by noise, and the rest of the
+search ran on JAX: without bf16, which gains on TensorFlow alone."""
 
 MEMORY = "keep_freed_memory"
 """A choice only for steps with many requests for memory; no other setting gains as much for such steps on a CPU."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from statistics import median
 
+from autotune.measure.block import Phase
+from autotune.measure.checkpoints import without_checkpoints
 from autotune.measure.paired import Comparison
 from autotune.model.maps import all_maps, mapped_settings
 from autotune.model.outcome import Outcome
@@ -76,6 +79,7 @@ def notes_of(
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records),
         *growth_notes(_finals_of(winner, records), host_cap_bytes),
+        *_on_checkpoints([*(one.result for one in trials), *(one.result for one in records)]),
     )
 
 
@@ -166,6 +170,22 @@ def _on_winner(
         yield compiling
     gaps = dict.fromkeys(result.parity_gap for result in _finals_of(winner, records))
     yield from (NOT_CLAIMED[gap] for gap in gaps if gap is not None)
+
+
+def _on_checkpoints(results: Sequence[TrialResult]) -> Iterator[str]:
+    """Tells of checkpoints that no rate includes."""
+    left_out_s = []
+    for result in results:
+        windows = [[block for block in rank.blocks if block.phase is Phase.WINDOW] for rank in result.ranks]
+        for window, kept in zip(windows, without_checkpoints(windows), strict=True):
+            if len(kept) < len(window):
+                left_out_s.append(sum(block.duration_s for block in window) - sum(block.duration_s for block in kept))
+                break
+    if left_out_s:
+        yield (
+            f"In {len(left_out_s)} of {len(results)} measurements the script saved a checkpoint, which took "
+            f"{median(left_out_s):.1f} s. The rates leave these steps out, for all settings alike."
+        )
 
 
 def _finals_of(winner: FinishedTrial | None, records: Sequence[FinalRecord]) -> list[TrialResult]:

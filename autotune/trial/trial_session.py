@@ -25,6 +25,7 @@ from autotune.trial.meter.durations import PartTimes
 from autotune.trial.meter.measuring_plan import Plan
 from autotune.trial.meter.meter import Meter
 from autotune.trial.meter.rank_sync import Agreement, Progress
+from autotune.trial.meter.saves import Saves
 from autotune.trial.probe.foreign_loaders import UNSEEN_QUEUE, may_read_ahead
 from autotune.trial.report import rank_report
 from autotune.trial.report.trial_report import TrialReport
@@ -89,7 +90,7 @@ class MeasuredSession(ScriptQuestions):
         """The running iteration under the settings before; None in the first measurement."""
         self._applied = AppliedSettings(job, prelude.steps, prelude.loaders, is_later=before is not None)
         self._steps = self._applied.steps
-        self._allocator = AllocatorWatch()
+        self._allocator, self._saves = AllocatorWatch(), Saves()
         loader = job.facts.loader if job.facts is not None else None
         self._has_loader = loader is not None
         num_passes = loader.num_passes_before_training if loader is not None and before is None else 0
@@ -147,6 +148,7 @@ class MeasuredSession(ScriptQuestions):
             adapt_to_large_blocks()  # No trial comes to the validation that does so in the real run.
         self._times.install()
         self._allocator.install()
+        self._saves.install()
         self._applied.install()
         self._batch_source.install()
         if self._observer is not None:
@@ -251,6 +253,7 @@ class MeasuredSession(ScriptQuestions):
             built=self._batch_source.built,
             num_page_locked=num_page_locked,
             num_graphs=torch_names.num_compiled_graphs,
+            num_saves=lambda: self._saves.num,
             epochs=self if num_workers else None,
             watcher=self._observer if self._observer is not None else self._report.longest_batch,
         )

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from autotune.measure.block import Block, Phase, data_wait_fraction, merge
 from autotune.measure.build_rate import steady_factor
+from autotune.measure.checkpoints import without_checkpoints
 from autotune.measure.epoch import (
     NEGLIGIBLE_RESTART_SHARE,
     amortised_rate,
@@ -28,8 +29,9 @@ def measurement_of(ranks: Sequence[RankResult]) -> Measurement | None:
     """Throughput over all ranks: all samples over the slowest rank's time; None with too few blocks.
 
     Only samples of completed optimizer steps count, and the start of an epoch is spread over the epoch's samples.
+    Blocks with a checkpoint do not count.
     """
-    windows = [_window(rank) for rank in ranks]
+    windows = without_checkpoints([_window(rank) for rank in ranks])
     if min(len(window) for window in windows) < LEAST_BLOCKS:
         return _bound(ranks)
     estimates = [estimate_rate(window) for window in windows]

@@ -23,6 +23,7 @@ class Count:
         "num_built",
         "num_micro_batches",
         "num_samples",
+        "num_saves",
         "num_skipped_steps",
         "num_steps",
         "wait_s",
@@ -35,6 +36,7 @@ class Count:
         self.num_micro_batches = 0
         self.num_samples = 0.0
         self.num_skipped_steps = 0
+        self.num_saves = 0
         self.wait_s = 0.0
         self.duration_s = 0.0
         self.longest_step_s: float | None = None
@@ -220,6 +222,7 @@ class Recorder:
                 num_built=count.num_built,
                 build_times=count.build_times,
                 longest_step_s=count.longest_step_s,
+                num_saves=count.num_saves,
             )
             self._blocks.append(block)
             self._of_phase[phase].append(block)

@@ -46,6 +46,7 @@ class Meter:
         num_page_locked: Gives the number of blocks of page-locked memory allocated so far; None where torch does not
             tell.
         num_graphs: Gives the number of graphs that torch's compiler has built so far; None where torch keeps no count.
+        num_saves: Gives the number of calls of torch.save so far.
         epochs: Begins a new epoch after the window; None to measure no restart.
         watcher: Observes the loop after the measurement; None to measure the rate alone.
     """
@@ -65,6 +66,7 @@ class Meter:
         built: Callable[[], Built | None] = lambda: None,
         num_page_locked: Callable[[], int | None] = lambda: None,
         num_graphs: Callable[[], int | None] = lambda: None,
+        num_saves: Callable[[], int] = lambda: 0,
         epochs: Epochs | None = None,
         watcher: Watcher | None = None,
     ) -> None:
@@ -80,6 +82,7 @@ class Meter:
         self._epochs, self._watcher = epochs, watcher
         self._reason = StopReason.TIME_LIMIT
         """The reason for the window's end."""
+        self._ask_saves, self._num_saves = num_saves, num_saves()
         self.epoch_end_s: float | None = None
         """Seconds of the epoch's end before a measured restart; None without a restart."""
         self._recorder = Recorder(clock, built, max_steps_ahead=MAX_STEPS_AHEAD if agreement.is_shared else None)
@@ -180,6 +183,8 @@ class Meter:
             return
         count = self._recorder.count
         self.counters.fill(count)
+        before, self._num_saves = self._num_saves, self._ask_saves()
+        count.num_saves = self._num_saves - before
         self._num_samples_done += count.num_samples
         self._waited_s += count.wait_s
         self._recorder.end_block()
@@ -210,7 +215,7 @@ class Meter:
     def _enter(self, phase: Phase, num_micro_batches: int = 1) -> None:
         """Begins a phase with blocks of `num_micro_batches` micro-batches."""
         self._recorder.begin(phase)
-        self.phase = phase
+        self.phase, self._num_saves = phase, self._ask_saves()
         self.uses_cached_batch = self._plan.has_cached_batch and phase in (Phase.WARMUP, Phase.COMPUTE)
         self.counters.begin_block(num_micro_batches)
         self._entered_step = self.counters.num_updates

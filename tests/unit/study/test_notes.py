@@ -1,11 +1,17 @@
-"""Notes on the interval of the published ratio."""
+"""Notes beside the published ratio."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from autotune.measure.paired import SHARED_ERROR, Final, compare
-from autotune.study.notes import _on_ratio
+from autotune.model.outcome import Outcome
+from autotune.model.result import RankResult, RankStatus, TrialResult
+from autotune.study.notes import _on_checkpoints, _on_ratio
+from autotune.verdict.aggregate import measurement_of
+from tests.unit.measure.simulated import make_blocks
 
 
 def finals(*ratios: float, is_shared: bool) -> list[Final]:
@@ -34,3 +40,19 @@ def test_rounds_that_agree_are_not_said_to_differ_although_their_process_makes_t
     assert not list(_on_ratio(agreeing))
     [note] = _on_ratio(compare(finals(2.58, 1.9, 2.2, is_shared=is_shared), 1, 0))
     assert "3 rounds of the finals differ" in note
+
+
+def result_of(durations_s: list[float], num_saves: int) -> TrialResult:
+    """A result whose last block holds so many saves."""
+    blocks = make_blocks(durations_s)
+    blocks[-1] = replace(blocks[-1], num_saves=num_saves)
+    rank = RankResult(rank=0, world_size=1, status=RankStatus.MEASURED, num_steps=len(blocks), blocks=tuple(blocks))
+    return TrialResult(outcome=Outcome.OK, ranks=(rank,), measurement=measurement_of([rank]))
+
+
+def test_checkpoints_that_the_rates_leave_out_are_told_with_their_cost() -> None:
+    plain, saving = result_of([0.1] * 21, 0), result_of([0.1] * 20 + [2.0], 3)
+    assert saving.measurement is not None and saving.measurement.samples_per_second == pytest.approx(320.0)
+    assert not list(_on_checkpoints([plain]))
+    [note] = _on_checkpoints([plain, saving])
+    assert note.startswith("In 1 of 2 measurements the script saved a checkpoint, which took 2.0 s.")
