@@ -14,11 +14,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -148,26 +150,37 @@ class Study:
             environment |= DETERMINISTIC if self._args.deterministic else {}
             if self._device.is_cpu:
                 environment["CUDA_VISIBLE_DEVICES"] = ""
-            try:
-                ended = subprocess.run(
-                    [*driver, *job.command[1:]],
-                    cwd=self._script.parent,
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                    timeout=LONGEST_RUN_S,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
+            printed = Path(folder) / "output"
+            if not ends_in_time([*driver, *job.command[1:]], self._script.parent, environment, printed):
                 return {"failed": f"still running after {LONGEST_RUN_S:.0f} s"}
             if not out.exists():
-                return {"failed": (ended.stderr or ended.stdout)[-400:]}
+                return {"failed": printed.read_text()[-400:]}
             found = dict(json.loads(out.read_text()))
             return {"failed": "nothing was compiled"} if settings.compile and not found["num_graphs"] else found
 
     def close(self) -> None:
         """Ends the runner."""
         self._runner.close()
+
+
+def ends_in_time(command: list[str], folder: Path, environment: dict[str, str], printed: Path) -> bool:
+    """Runs a command with its output in a file, and ends all its processes; whether it ended in LONGEST_RUN_S.
+
+    No pipe takes the output: processes that loader workers are forked from outlive the run, and would hold a pipe open.
+    """
+    with printed.open("w") as output:
+        child = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            child.wait(LONGEST_RUN_S)
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    return True
 
 
 def compared(own: list[float], other: list[float]) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointError, checkpoint
 
 from autotune.settings import Precision
 from autotune.trial.step.autocast import AutocastRegion
@@ -145,8 +145,13 @@ def compiled_in_place() -> torch.nn.Module:
 def test_a_model_that_the_script_compiles_is_not_compiled_anew_when_the_search_ends(
     make: Callable[[], torch.nn.Module],
 ) -> None:
+    inputs = torch.ones(1, 2, requires_grad=True)
+    try:
+        make()(inputs).sum().backward()
+    except CheckpointError:  # torch 2.4
+        pytest.skip("this torch cannot run a compiled part in a checkpoint")
     torch.compiler.reset()
-    model, roots, inputs = make(), Roots(), torch.ones(1, 2, requires_grad=True)
+    model, roots = make(), Roots()
     roots.install()
     try:
         with torch.no_grad():

@@ -97,8 +97,10 @@ def test_settings_in_force_tag_stored_graphs_until_they_are_taken_back(mapped: t
 def test_a_torch_without_tags_stores_no_graph_that_could_be_mistaken(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._functorch import config
 
+    if not hasattr(config, "enable_autograd_cache"):  # torch 2.4
+        pytest.skip("this torch stores no graph of a model")
     monkeypatch.setattr(torch.compiler, "config", SimpleNamespace(), raising=False)
-    monkeypatch.setattr(config, "enable_autograd_cache", True, raising=False)
+    monkeypatch.setattr(config, "enable_autograd_cache", True)
     torch_names.tag_stored_graphs("")
     assert config.enable_autograd_cache
     torch_names.tag_stored_graphs("math")
