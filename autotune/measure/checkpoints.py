@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from autotune.measure.block import Block
+from autotune.measure.block import Block, Phase
 from autotune.measure.window_stopping import LEAST_BLOCKS
 
 MOST_SHARE = 0.1
@@ -19,31 +19,36 @@ WAITED_RATIO = 2.0
 """Least duration, in medians of the window, of a block of another rank that has waited for the rank that saves."""
 
 
-def without_checkpoints(windows: Sequence[Sequence[Block]]) -> list[list[Block]]:
+def without_checkpoints(ranks: Sequence[Sequence[Block]]) -> list[list[Block]]:
     """The windows of all ranks without the blocks in which the script saved.
 
     Usually one rank saves, and the others wait for its gradients. Each other rank loses as many of its longest blocks,
-    if these took clearly longer than usual.
+    if these took clearly longer than usual. The only save of a measurement is left out of few blocks, too.
 
     Args:
-        windows: Blocks of phase WINDOW, by rank.
+        ranks: Blocks of all phases, by rank.
 
     Returns:
-        The windows as given when nothing was saved, when saves are too frequent, or when too few blocks would be left.
+        The whole windows when nothing was saved, when saves are too frequent, or when too few blocks would be left.
     """
-    given = [list(window) for window in windows]
-    num = max((sum(block.num_saves > 0 for block in window) for window in given), default=0)
-    if num == 0 or not all(given):
-        return given
-    kept = [_without(window, num) for window in given]
-    is_rare = all(num <= MOST_SHARE * len(window) for window in given)
-    return kept if is_rare and all(len(window) >= LEAST_BLOCKS for window in kept) else given
+    windows = [[block for block in blocks if block.phase is Phase.WINDOW] for blocks in ranks]
+    num = max(map(_num_saving, windows), default=0)
+    if num == 0 or not all(windows):
+        return windows
+    is_only = max(map(_num_saving, ranks)) == 1
+    is_rare = is_only or all(num <= MOST_SHARE * len(window) for window in windows)
+    kept = [_without(window, num) for window in windows]
+    return kept if is_rare and all(len(window) >= LEAST_BLOCKS for window in kept) else windows
+
+
+def _num_saving(blocks: Sequence[Block]) -> int:
+    return sum(block.num_saves > 0 for block in blocks)
 
 
 def _without(window: list[Block], num: int) -> list[Block]:
     """The window without the blocks that saved or waited for a rank that saves, at most `num` blocks."""
     usual_s = median(block.duration_s for block in window)
     others = [block for block in window if not block.num_saves and block.duration_s >= WAITED_RATIO * usual_s]
-    num_waited = num - sum(block.num_saves > 0 for block in window)
+    num_waited = num - _num_saving(window)
     waited = {id(block) for block in sorted(others, key=lambda block: -block.duration_s)[:num_waited]}
     return [block for block in window if not block.num_saves and id(block) not in waited]

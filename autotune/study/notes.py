@@ -173,19 +173,25 @@ def _on_winner(
 
 
 def _on_checkpoints(results: Sequence[TrialResult]) -> Iterator[str]:
-    """Tells of checkpoints that no rate includes."""
-    left_out_s = []
+    """Tells of checkpoints in windows, and whether the rates include these."""
+    took_s, num_windows, num_saved, num_whole = list[float](), 0, 0, 0
     for result in results:
-        windows = [[block for block in rank.blocks if block.phase is Phase.WINDOW] for rank in result.ranks]
-        for window, kept in zip(windows, without_checkpoints(windows), strict=True):
-            if len(kept) < len(window):
-                left_out_s.append(sum(block.duration_s for block in window) - sum(block.duration_s for block in kept))
-                break
-    if left_out_s:
-        yield (
-            f"In {len(left_out_s)} of {len(results)} measurements the script saved a checkpoint, which took "
-            f"{median(left_out_s):.1f} s. The rates leave these steps out, for all settings alike."
-        )
+        ranks = [rank.blocks for rank in result.ranks]
+        window = [block for block in next(iter(ranks), ()) if block.phase is Phase.WINDOW]
+        saving = [block for block in window if block.num_saves]
+        num_windows += bool(window)
+        num_saved += bool(saving)
+        num_whole += bool(saving) and len(without_checkpoints(ranks)[0]) == len(window)
+        usual_s = median(block.duration_s for block in window) if window else 0.0
+        took_s += [max(0.0, block.duration_s - usual_s) for block in saving]
+    if not took_s:
+        return
+    windows = f"{num_saved} of {num_windows} measurements"
+    seen = f"In {windows} the script saved a checkpoint, which took {median(took_s):.1f} s."
+    if num_whole:
+        yield f"{seen} The rates of {num_whole} of them include it: they have too few steps, or too many checkpoints."
+    else:
+        yield f"{seen} The rates leave it out."
 
 
 def _finals_of(winner: FinishedTrial | None, records: Sequence[FinalRecord]) -> list[TrialResult]:

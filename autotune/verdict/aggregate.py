@@ -31,7 +31,7 @@ def measurement_of(ranks: Sequence[RankResult]) -> Measurement | None:
     Only samples of completed optimizer steps count, and the start of an epoch is spread over the epoch's samples.
     Blocks with a checkpoint do not count.
     """
-    windows = without_checkpoints([_window(rank) for rank in ranks])
+    windows = without_checkpoints([rank.blocks for rank in ranks])
     if min(len(window) for window in windows) < LEAST_BLOCKS:
         return _bound(ranks)
     estimates = [estimate_rate(window) for window in windows]
@@ -117,10 +117,6 @@ def _bound(ranks: Sequence[RankResult]) -> Measurement | None:
         data_wait_fraction=0.0,
         compute_samples_per_second=_compute(ranks),
     )
-
-
-def _window(rank: RankResult) -> list[Block]:
-    return [block for block in rank.blocks if block.phase is Phase.WINDOW]
 
 
 def _seconds_per_step(window: Sequence[Block]) -> float:

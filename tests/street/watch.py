@@ -30,7 +30,7 @@ class Limits:
     """How long a command is watched, in seconds."""
 
     settle_s: float = 5.0
-    """Left out after the first line of progress: workers start, kernels are chosen."""
+    """Left out after the first progress beyond 0: workers start, kernels are chosen."""
     window_s: float = 20.0
     """Counted afterwards; up to three times as long with fewer than MARKS lines of progress."""
     start_s: float = 150.0

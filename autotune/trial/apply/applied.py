@@ -106,6 +106,7 @@ class AppliedSettings:
         self.loaders.override = self._override
         self.loaders.install()
         self.roots.around_first.append(self._operands.look)
+        self.roots.compiles = lambda: self._facts.own_compile
         if self.has_argument_batch:
             self.roots.on_first_inputs = self._note_inputs
         if self._is_later:

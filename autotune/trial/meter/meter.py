@@ -201,7 +201,7 @@ class Meter:
         A real run builds each graph once. Ranks that compute together, and scripts that soon end, keep the block.
         """
         is_open = self._num_builds < MOST_BUILDS and not self._agreement.is_shared and self._plan.script_steps is None
-        has_built = is_open and self._ask_graphs() != self._num_graphs
+        has_built = is_open and (self._ask_graphs() or 0) != (self._num_graphs or 0)
         self._num_builds += has_built
         return has_built
 

@@ -17,8 +17,9 @@ class Saves:
         self.num = 0
 
     def install(self) -> None:
-        """Attaches to torch.save."""
+        """Attaches to torch.save, which stays the function that pickle finds by its name."""
         wrap(torch, "save", self._counting)
+        torch.save.__module__ = torch.__name__
 
     def _counting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def save(*args: Any, **kwargs: Any) -> Any:

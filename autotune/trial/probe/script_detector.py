@@ -106,6 +106,7 @@ class ScriptDetector:
         self._steps.on_step.append(self._step)
         self._roots.around_first += [self._operands.look, self._saved.look]
         self._roots.prepare.append(self._calls.attach)
+        self._roots.compiles = lambda: "compile" in self._seen
         self._roots.on_first_inputs = self._note_inputs
         self._roots.is_before_training = lambda: not self._steps.num_backwards
         self._loss_targets.install()

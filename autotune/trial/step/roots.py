@@ -20,9 +20,10 @@ MOST_LOOKS = 4
 class Roots:
     """Finds root modules, prepares each root once, and runs an action before each call of a root.
 
-    `nn.Module.__call__` is wrapped during the search only, and not within the call of a root: a compiler that the
-    script runs within the root would build a graph for the wrapped method, and the same graph again when the search
-    ends. Afterwards each root carries a small wrapper, and nothing stays on the path of other modules.
+    `nn.Module.__call__` is wrapped during the search only. If the script compiles, the plain method is back within the
+    call of a root: the compiler would build a graph for the wrapped method, and the same graph again when the search
+    ends. Each change of the method drops what Python knows of every class of modules, and takes 0.05 to 0.6 ms.
+    Afterwards each root carries a small wrapper, and nothing stays on the path of other modules.
     """
 
     def __init__(self) -> None:
@@ -44,6 +45,8 @@ class Roots:
         self.is_before_training: Callable[[], bool] | None = None
         """Whether the script has not trained yet. Until then a later call of a root counts as the first call too: a
         script may look at the shape of an output before it trains on batches of another size."""
+        self.compiles: Callable[[], bool] = lambda: False
+        """Whether the script runs torch's compiler itself."""
         self.stops_at_first = False
         """Ends the search at the first root when True: a compiler will trace the calls of the inner modules."""
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -95,9 +98,10 @@ class Roots:
                 self.on_any_call(is_training)
             if self._restore is None or self._is_inside or is_criterion(module):
                 return original(module, *args, **kwargs)
-            is_entered = torch.compiler.is_compiling()  # The compiler has entered a function that calls the module.
+            # Not where the compiler has entered a function that calls the module: no class can be changed there.
+            can_lift = not torch.compiler.is_compiling() and self.compiles()
             if not is_training or torch_names.is_in_backward():  # In backward, a checkpoint runs a part of a root.
-                is_lifted = not is_entered and (is_training or _may_be_compiled(module))
+                is_lifted = can_lift and (is_training or _may_be_compiled(module))
                 with self._lifted(original) if is_lifted else nullcontext():
                     return original(module, *args, **kwargs)
             if module not in self._modules:
@@ -108,7 +112,7 @@ class Roots:
             self._is_inside = True
             try:
                 with ExitStack() as stack:
-                    if not is_entered:
+                    if can_lift:
                         stack.enter_context(self._lifted(original))
                     for around in self.around_first if is_first else ():
                         stack.enter_context(around(module))

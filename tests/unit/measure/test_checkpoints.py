@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.measure.block import Block, merge
+from autotune.measure.block import Block, Phase, merge, rate_samples_per_second
 from autotune.measure.checkpoints import without_checkpoints
+from autotune.measure.window_stopping import StopReason, WindowRule, decide
 from tests.unit.measure.simulated import make_block
 
 
@@ -41,13 +42,33 @@ def test_a_rank_that_has_not_waited_keeps_all_blocks() -> None:
     assert without_checkpoints([saving, other]) == [saving[:20], other]
 
 
+def test_the_only_save_of_a_measurement_is_left_out_of_few_blocks() -> None:
+    """Steps of a second: eight make a window."""
+    given = window([1.0] * 7 + [3.0], saved=(7,))
+    assert without_checkpoints([given]) == [given[:7]]
+
+
 @pytest.mark.parametrize(
     "given",
-    [window([0.1] * 8 + [2.0], saved=(8,)), window([0.1, 0.1, 0.1, 0.1, 2.0], saved=(4,)), window([0.1], saved=(0,))],
+    [window([0.1] * 8 + [2.0] * 2, saved=(8, 9)), window([0.1, 0.1, 0.1, 2.0], saved=(3,)), window([0.1], saved=(0,))],
     ids=["too-often", "too-few-blocks", "one-block"],
 )
-def test_a_script_that_saves_all_the_time_pays_for_that(given: list[Block]) -> None:
+def test_a_window_with_many_saves_or_few_blocks_keeps_all(given: list[Block]) -> None:
     assert without_checkpoints([given]) == [given]
+
+
+def test_a_script_that_saved_before_the_window_too_pays_for_the_save_within_few_blocks() -> None:
+    warm_up = [replace(block, phase=Phase.WARMUP) for block in window([1.0, 3.0], saved=(1,))]
+    given = window([1.0] * 7 + [3.0], saved=(7,))
+    assert without_checkpoints([[*warm_up, *given]]) == [given]
+
+
+def test_a_save_neither_loses_a_race_nor_makes_a_window_longer() -> None:
+    rule = WindowRule(half_width_ratio=0.05, min_window_s=0.3)
+    plain, saving = window([0.05] * 8), window([0.05] * 7 + [2.0], saved=(7,))
+    incumbent = 0.8 * rate_samples_per_second(plain)
+    assert decide(plain, rule, incumbent) is decide(saving, rule, incumbent) is StopReason.CONVERGED
+    assert decide(window([0.05] * 7 + [2.0]), rule, incumbent) is StopReason.RACED_OUT
 
 
 def test_an_empty_window_leaves_all_as_they_are() -> None:

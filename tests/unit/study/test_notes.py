@@ -42,17 +42,21 @@ def test_rounds_that_agree_are_not_said_to_differ_although_their_process_makes_t
     assert "3 rounds of the finals differ" in note
 
 
-def result_of(durations_s: list[float], num_saves: int) -> TrialResult:
-    """A result whose last block holds so many saves."""
-    blocks = make_blocks(durations_s)
-    blocks[-1] = replace(blocks[-1], num_saves=num_saves)
+def result_of(durations_s: list[float], *saved: int) -> TrialResult:
+    """A result whose blocks of these numbers hold saves."""
+    blocks = [
+        replace(block, num_saves=3 * int(number in saved)) for number, block in enumerate(make_blocks(durations_s))
+    ]
     rank = RankResult(rank=0, world_size=1, status=RankStatus.MEASURED, num_steps=len(blocks), blocks=tuple(blocks))
     return TrialResult(outcome=Outcome.OK, ranks=(rank,), measurement=measurement_of([rank]))
 
 
-def test_checkpoints_that_the_rates_leave_out_are_told_with_their_cost() -> None:
-    plain, saving = result_of([0.1] * 21, 0), result_of([0.1] * 20 + [2.0], 3)
+def test_checkpoints_are_told_with_their_cost_and_with_the_rates_that_include_them() -> None:
+    plain, failed = result_of([0.1] * 21), TrialResult(outcome=Outcome.CRASHED)
+    saving = result_of([2.1, *[0.1] * 18, 2.1], 0, 19)
     assert saving.measurement is not None and saving.measurement.samples_per_second == pytest.approx(320.0)
-    assert not list(_on_checkpoints([plain]))
-    [note] = _on_checkpoints([plain, saving])
-    assert note.startswith("In 1 of 2 measurements the script saved a checkpoint, which took 2.0 s.")
+    assert not list(_on_checkpoints([plain, failed]))
+    [note] = _on_checkpoints([plain, failed, saving])
+    assert note == ("In 1 of 2 measurements the script saved a checkpoint, which took 2.0 s. The rates leave it out.")
+    [note] = _on_checkpoints([plain, saving, result_of([0.1, 0.6] * 4, 1, 3, 5, 7)])
+    assert note.startswith("In 2 of 3 measurements") and "The rates of 1 of them include it" in note

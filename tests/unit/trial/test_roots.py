@@ -152,6 +152,7 @@ def test_a_model_that_the_script_compiles_is_not_compiled_anew_when_the_search_e
         pytest.skip("this torch cannot run a compiled part in a checkpoint")
     torch.compiler.reset()
     model, roots = make(), Roots()
+    roots.compiles = lambda: True
     roots.install()
     try:
         with torch.no_grad():
@@ -166,3 +167,19 @@ def test_a_model_that_the_script_compiles_is_not_compiled_anew_when_the_search_e
     with torch.no_grad():
         model(inputs)
     assert num_compiled_graphs() == during
+
+
+def test_the_class_of_modules_is_not_touched_within_the_calls_of_a_script_that_compiles_nothing() -> None:
+    """Each change of the class costs Python what it knows of all its subclasses."""
+    seen = list[bool]()
+    roots, model = Roots(), torch.nn.Linear(2, 2)
+    model.register_forward_hook(lambda *_: seen.append(torch.nn.Module.__call__ is wrapped))
+    roots.install()
+    wrapped = torch.nn.Module.__call__
+    try:
+        model(torch.ones(1, 2))
+        roots.compiles = lambda: True
+        model(torch.ones(1, 2))
+    finally:
+        roots.stop()
+    assert seen == [True, False]
