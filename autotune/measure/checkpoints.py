@@ -23,7 +23,8 @@ def without_checkpoints(ranks: Sequence[Sequence[Block]]) -> list[list[Block]]:
     """The windows of all ranks without the blocks in which the script saved.
 
     Usually one rank saves, and the others wait for its gradients. Each other rank loses as many of its longest blocks,
-    if these took clearly longer than usual. The only save of a measurement is left out of few blocks, too.
+    if these took clearly longer than usual. The only save of a measurement, its warm-up included, is left out of few
+    blocks, too.
 
     Args:
         ranks: Blocks of all phases, by rank.
@@ -35,7 +36,7 @@ def without_checkpoints(ranks: Sequence[Sequence[Block]]) -> list[list[Block]]:
     num = max(map(_num_saving, windows), default=0)
     if num == 0 or not all(windows):
         return windows
-    is_only = max(map(_num_saving, ranks)) == 1
+    is_only = num == 1 and sum(map(_num_saving, ranks)) == sum(map(_num_saving, windows))
     is_rare = is_only or all(num <= MOST_SHARE * len(window) for window in windows)
     kept = [_without(window, num) for window in windows]
     return kept if is_rare and all(len(window) >= LEAST_BLOCKS for window in kept) else windows

@@ -112,6 +112,7 @@ def decide(
     blocks: Sequence[Block],
     rule: WindowRule,
     incumbent_samples_per_second: float | None,
+    counted: Sequence[Block] | None = None,
 ) -> StopReason | None:
     """The reason to end the window now, or None to go on; ask after every block for which `may_end` is true.
 
@@ -122,30 +123,28 @@ def decide(
         blocks: All blocks of the window so far, in the order of time. The caller must time out a block that never ends.
         rule: The conditions for ending the window.
         incumbent_samples_per_second: Best feasible rate so far, > 0; with None the window is never raced out.
+        counted: Those of the blocks that the rate will count; None = all. The race leaves out all checkpoints: one save
+            of 2 s in half a second of steps would lose every race.
 
     Raises:
         ValueError: When the incumbent's rate is not finite and positive.
     """
     if incumbent_samples_per_second is not None and not 0 < incumbent_samples_per_second < math.inf:
         raise ValueError(f"the incumbent's rate must be finite and positive, not {incumbent_samples_per_second!r}")
-    elapsed_s, rated = _elapsed_s(blocks), _without_saves(blocks)
+    elapsed_s, plain = _elapsed_s(blocks), [block for block in blocks if not block.num_saves]
     if _is_look(len(blocks), elapsed_s, rule) and elapsed_s >= rule.min_window_s:
-        if _is_accepted(rated, rule):
+        if _is_accepted(blocks if counted is None else counted, rule, len(blocks)):
             return StopReason.CONVERGED
-        if incumbent_samples_per_second is not None:
-            upper_bound = estimate_rate(rated, RACE_CONFIDENCE).interval.high
+        if incumbent_samples_per_second is not None and len(plain) >= LEAST_BLOCKS:
+            upper_bound = estimate_rate(plain, RACE_CONFIDENCE).interval.high
             if upper_bound < incumbent_samples_per_second * rule.race_margin:
                 return StopReason.RACED_OUT
     least_rate = rule.race_margin * (incumbent_samples_per_second or 0.0)
     has_lost = all(block.num_samples < least_rate * block.duration_s for block in blocks)
     least_blocks = LEAST_BLOCKS_OF_RACE if has_lost else LEAST_BLOCKS
-    return StopReason.TIME_LIMIT if _is_out_of_time(len(blocks), elapsed_s, rule, least_blocks) else None
-
-
-def _without_saves(blocks: Sequence[Block]) -> Sequence[Block]:
-    """The blocks without a checkpoint, if enough: one save of 2 s in half a second of steps would lose every race."""
-    plain = [block for block in blocks if not block.num_saves]
-    return plain if len(plain) >= LEAST_BLOCKS else blocks
+    # A block with a checkpoint may have to be left out of the rate.
+    num_blocks = len(blocks) - min(1, len(blocks) - len(plain))
+    return StopReason.TIME_LIMIT if _is_out_of_time(num_blocks, elapsed_s, rule, least_blocks) else None
 
 
 def block_size(num_workers: int, grad_accum_steps: int, micro_step_s: float, min_block_s: float) -> int:
@@ -217,13 +216,18 @@ def _looks_up_to(num_blocks: int, first_look: int) -> list[int]:
     return looks
 
 
-def _is_accepted(blocks: Sequence[Block], rule: WindowRule) -> bool:
+def _is_accepted(blocks: Sequence[Block], rule: WindowRule, num_measured: int) -> bool:
     """True when this look ends the window as converged.
 
     Before the usual first look the interval must be half as wide, because so few blocks do not show a drift.
+
+    Args:
+        blocks: The blocks that count.
+        rule: The conditions.
+        num_measured: Number of these blocks and of those left out.
     """
     estimate = estimate_rate(blocks)
-    if estimate.half_width_ratio > rule.half_width_ratio * (EARLY_FACTOR if len(blocks) < rule.min_blocks else 1.0):
+    if estimate.half_width_ratio > rule.half_width_ratio * (EARLY_FACTOR if num_measured < rule.min_blocks else 1.0):
         return False
     return not estimate.nonstationary or _was_extended(blocks, rule)
 

@@ -173,21 +173,29 @@ def _on_winner(
 
 
 def _on_checkpoints(results: Sequence[TrialResult]) -> Iterator[str]:
-    """Tells of checkpoints in windows, and whether the rates include these."""
-    took_s, num_windows, num_saved, num_whole = list[float](), 0, 0, 0
+    """Tells of checkpoints in windows, and whether the rates include these.
+
+    Args:
+        results: Results of trials and of finals; a trial that counts as a final is given twice.
+    """
+    took_s, measured, num_saved, num_whole = list[float](), list[TrialResult](), 0, 0
     for result in results:
+        if result.measurement is None or not result.measurement.num_blocks or result in measured:
+            continue
+        measured.append(result)
         ranks = [rank.blocks for rank in result.ranks]
-        window = [block for block in next(iter(ranks), ()) if block.phase is Phase.WINDOW]
-        saving = [block for block in window if block.num_saves]
-        num_windows += bool(window)
-        num_saved += bool(saving)
-        num_whole += bool(saving) and len(without_checkpoints(ranks)[0]) == len(window)
-        usual_s = median(block.duration_s for block in window) if window else 0.0
-        took_s += [max(0.0, block.duration_s - usual_s) for block in saving]
-    if not took_s:
+        windows = [[block for block in blocks if block.phase is Phase.WINDOW] for blocks in ranks]
+        saving = max(([block for block in window if block.num_saves] for window in windows), key=len, default=[])
+        if not saving:
+            continue
+        num_saved += 1
+        num_whole += without_checkpoints(ranks) == windows
+        plain_s = [block.duration_s for window in windows for block in window if not block.num_saves]
+        took_s += [max(0.0, block.duration_s - median(plain_s)) for block in saving if plain_s]
+    if not num_saved:
         return
-    windows = f"{num_saved} of {num_windows} measurements"
-    seen = f"In {windows} the script saved a checkpoint, which took {median(took_s):.1f} s."
+    seconds = f", which took {median(took_s):.1f} s" if took_s else ""
+    seen = f"In {num_saved} of {len(measured)} measurements the script saved a checkpoint{seconds}."
     if num_whole:
         yield f"{seen} The rates of {num_whole} of them include it: they have too few steps, or too many checkpoints."
     else:

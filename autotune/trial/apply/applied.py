@@ -41,6 +41,7 @@ from autotune.trial.step.script_autocast import OwnAutocast
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.batch_structure import leading_size
+from autotune.trial.torch.patching import wrap
 
 ROOT_SEARCH_STEPS = 8
 """Optimizer steps after which the search for root modules ends: by then all models that train in turn were called, and
@@ -93,6 +94,8 @@ class AppliedSettings:
             lambda: (self._asked.compile and is_whole) or self._script_settings.compile,
             graph=graph_kind(self._asked) if is_kept else None,
         )
+        self._compiles = job.facts.own_compile or "compile" in job.mapped
+        """Whether the script runs torch's compiler, as far as known."""
         self._changes_format = False
         self._input_size: int | None = None
         """Samples in the first call of the model, for a script without a loader."""
@@ -106,7 +109,9 @@ class AppliedSettings:
         self.loaders.override = self._override
         self.loaders.install()
         self.roots.around_first.append(self._operands.look)
-        self.roots.compiles = lambda: self._facts.own_compile
+        self.roots.compiles = lambda: self._compiles
+        for owner in (torch, torch.nn.Module):
+            wrap(owner, "compile", self._noting_compiler)
         if self.has_argument_batch:
             self.roots.on_first_inputs = self._note_inputs
         if self._is_later:
@@ -224,6 +229,13 @@ class AppliedSettings:
         num_micro_batches += self._gradients.num_missing if self._gradients is not None else 0
         seen.note("grad_accum_steps", max(1, round(num_micro_batches / self.steps.num_updates)))
         return seen
+
+    def _noting_compiler(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def compiling(*args: Any, **kwargs: Any) -> Any:
+            self._compiles = True
+            return original(*args, **kwargs)
+
+        return compiling
 
     def _note_inputs(self, inputs: Any) -> None:
         self._input_size = leading_size(inputs)

@@ -151,6 +151,11 @@ class Recorder:
         self._make_blocks()
         return self._of_phase[phase]
 
+    def all_blocks(self) -> Sequence[Block]:
+        """Finished blocks of all phases, in order, never copied."""
+        self._make_blocks()
+        return self._blocks
+
     def finish(self) -> tuple[Block, ...]:
         """All blocks; waits for the device."""
         self._clock.finish()

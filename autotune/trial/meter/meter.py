@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autotune.measure.block import Block, Phase
+from autotune.measure.checkpoints import without_checkpoints
 from autotune.measure.epoch import restart_micro_batches
 from autotune.measure.window_stopping import LONG_BLOCK_S, StopReason, block_size, decide, may_end
 from autotune.protocol.progress_marks import Mark
@@ -262,7 +263,9 @@ class Meter:
 
     def _decides(self) -> bool:
         """Whether the window ends now; announces the reason to all ranks."""
-        reason = decide(self._recorder.blocks(Phase.WINDOW), self._plan.rule, self._plan.incumbent_samples_per_second)
+        window, incumbent = self._recorder.blocks(Phase.WINDOW), self._plan.incumbent_samples_per_second
+        (counted,) = without_checkpoints([self._recorder.all_blocks()])
+        reason = decide(window, self._plan.rule, incumbent, counted)
         if reason is StopReason.CONVERGED:
             self._agreement.announce(Mark.CONVERGED)
         if reason is StopReason.RACED_OUT:

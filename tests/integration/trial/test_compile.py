@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -83,3 +85,29 @@ def test_a_script_that_compiles_a_function_or_its_model_in_place_is_measured(gro
     assert facts.own_compile
     run = ground.trial(path, facts)
     assert run.outcome == "ok", run.verdict
+
+
+COMPILES_ITS_MODEL = """
+from torch._dynamo.utils import counters
+loader, compiled, num_steps = DataLoader(Data(800), batch_size=8), torch.compile(model, backend="eager"), 0
+while True:
+    for x, y in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(compiled(x), y).backward()
+        optimizer.step()
+        num_steps += 1
+        if num_steps in (2, 12):
+            print("graphs", counters["stats"]["unique_graphs"], flush=True)
+"""
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_script_that_compiles_its_model_builds_one_graph_in_a_trial(ground: Ground, is_known: bool) -> None:
+    """Also where the probe has not seen it, as with a knob that compiles. The search ends with the 8th step."""
+    path = ground.script(loops.PRELUDE + COMPILES_ITS_MODEL)
+    facts = ground.probe(path)
+    assert facts.own_compile
+    run = ground.trial(path, facts if is_known else replace(facts, own_compile=False))
+    assert run.outcome == "ok", run.verdict
+    first, later = [line for line in run.output.splitlines() if line.startswith("graphs")][:2]
+    assert first == later

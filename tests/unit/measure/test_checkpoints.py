@@ -63,12 +63,43 @@ def test_a_script_that_saved_before_the_window_too_pays_for_the_save_within_few_
     assert without_checkpoints([[*warm_up, *given]]) == [given]
 
 
+RULE = WindowRule(half_width_ratio=0.05, min_window_s=0.3)
+
+
+def decided(window: list[Block], before: list[Block], incumbent: float | None = None) -> StopReason | None:
+    """The decision on a window after other phases."""
+    (counted,) = without_checkpoints([[*before, *window]])
+    return decide(window, RULE, incumbent, counted)
+
+
 def test_a_save_neither_loses_a_race_nor_makes_a_window_longer() -> None:
-    rule = WindowRule(half_width_ratio=0.05, min_window_s=0.3)
-    plain, saving = window([0.05] * 8), window([0.05] * 7 + [2.0], saved=(7,))
-    incumbent = 0.8 * rate_samples_per_second(plain)
-    assert decide(plain, rule, incumbent) is decide(saving, rule, incumbent) is StopReason.CONVERGED
-    assert decide(window([0.05] * 7 + [2.0]), rule, incumbent) is StopReason.RACED_OUT
+    steps_s = [0.05, 0.051, 0.049, 0.051, 0.05, 0.049, 0.051]
+    saving = window([*steps_s, 2.0], saved=(7,))
+    incumbent = 0.8 * rate_samples_per_second(saving[:7])
+    assert decided(saving, [], incumbent) is StopReason.CONVERGED
+    assert decided(window([*steps_s, 2.0]), [], incumbent) is StopReason.RACED_OUT
+
+
+def test_a_window_whose_rate_will_include_a_save_has_not_converged() -> None:
+    """A save in the warm-up shows that more are to come, and one of eight blocks cannot be left out."""
+    warm_up = [replace(block, phase=Phase.WARMUP) for block in window([0.05, 2.0], saved=(1,))]
+    saving = window([0.05] * 7 + [2.0], saved=(7,))
+    incumbent = 0.8 * rate_samples_per_second(saving[:7])
+    assert decided(saving, [], incumbent) is StopReason.CONVERGED
+    assert decided(saving, warm_up, incumbent) is None
+
+
+def test_a_window_out_of_time_lasts_until_enough_blocks_without_a_save_are_there() -> None:
+    blocks = window([1.5, 1.5, 11.5, 1.5, 1.6], saved=(2,))
+    assert decided(blocks[:4], []) is None
+    assert decided(blocks, []) is StopReason.TIME_LIMIT
+    assert without_checkpoints([blocks]) == [[*blocks[:2], *blocks[3:]]]
+
+
+def test_the_first_save_of_one_rank_after_a_save_of_another_is_not_the_only_one() -> None:
+    warm_up = [replace(block, phase=Phase.WARMUP) for block in window([3.0], saved=(0,))]
+    plain, saving = window([1.0] * 8), window([1.0] * 7 + [3.0], saved=(7,))
+    assert without_checkpoints([[*warm_up, *plain], saving]) == [plain, saving]
 
 
 def test_an_empty_window_leaves_all_as_they_are() -> None:

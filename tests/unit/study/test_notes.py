@@ -56,7 +56,9 @@ def test_checkpoints_are_told_with_their_cost_and_with_the_rates_that_include_th
     saving = result_of([2.1, *[0.1] * 18, 2.1], 0, 19)
     assert saving.measurement is not None and saving.measurement.samples_per_second == pytest.approx(320.0)
     assert not list(_on_checkpoints([plain, failed]))
-    [note] = _on_checkpoints([plain, failed, saving])
-    assert note == ("In 1 of 2 measurements the script saved a checkpoint, which took 2.0 s. The rates leave it out.")
+    [note] = _on_checkpoints([plain, failed, saving, saving])
+    assert note == "In 1 of 2 measurements the script saved a checkpoint, which took 2.0 s. The rates leave it out."
     [note] = _on_checkpoints([plain, saving, result_of([0.1, 0.6] * 4, 1, 3, 5, 7)])
     assert note.startswith("In 2 of 3 measurements") and "The rates of 1 of them include it" in note
+    [note] = _on_checkpoints([result_of([0.5] * 8, *range(8))])
+    assert note.startswith("In 1 of 1 measurements the script saved a checkpoint. The rates of 1")
