@@ -88,14 +88,14 @@ class AppliedSettings:
         self.steps.is_by_hand = job.facts.num_optimizers == 0
         if job.facts.counts_evaluations and job.samples_per_step is None:
             self.steps.counts_evaluations = lambda: True
+        self._compiles = self._script_settings.compile
+        """Whether the script runs torch's compiler, as far as known."""
         is_kept = job.serves and self._asked.compile
         is_whole = self._asked.compile_mode is not CompileMode.REGIONAL
         self._operands = OperandDetector(
-            lambda: (self._asked.compile and is_whole) or self._script_settings.compile,
+            lambda: (self._asked.compile and is_whole) or self._compiles,
             graph=graph_kind(self._asked) if is_kept else None,
         )
-        self._compiles = job.facts.own_compile or "compile" in job.mapped
-        """Whether the script runs torch's compiler, as far as known."""
         self._changes_format = False
         self._input_size: int | None = None
         """Samples in the first call of the model, for a script without a loader."""

@@ -16,6 +16,7 @@ from torch.utils import _python_dispatch
 from torch.utils.data import _utils, dataloader
 
 from autotune.settings.repeated_blocks import shape_of_block
+from autotune.trial.torch.patching import original_of
 
 ITERATOR: Any = getattr(dataloader, "_BaseDataLoaderIter", None)
 """Base class of the loader's iterators; the `__next__` of an iterator is the boundary of a step. Without the name no
@@ -202,7 +203,9 @@ def _set_compiled(module: Any, code: CodeType, kind: Hashable, options: dict[str
     calls = _compiled_calls.get(module, {})
     compiled = calls.get(kind)
     if compiled is None:
-        compiled = calls[kind] = torch.compile(function_to_compile(module._call_impl, code), **options)
+        # The plain function: a wrapper of ours notes the calls of the script.
+        compile_plainly = original_of(torch.compile)
+        compiled = calls[kind] = compile_plainly(function_to_compile(module._call_impl, code), **options)
     if kind is not None:
         _compiled_calls[module] = calls
     module._compiled_call_impl = compiled
