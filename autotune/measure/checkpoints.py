@@ -1,8 +1,9 @@
 """Leaves the blocks with a checkpoint out of a window.
 
-GPT-2 by the Trainer of transformers, two ranks: every 500th step saves for 1.6 to 2.0 s, and a window lasts 4 s. One of
-three rounds of the finals held a checkpoint for the tuned settings, one for the script's own. The claim was
-3.1x [1.6, 8.4]; without the two blocks the rounds are 3.2x to 3.4x. A real run pays for a checkpoint once in a minute.
+GPT-2 by the Trainer of transformers, two ranks: every 500th step saves for 1.6 to 2.0 s, and a window lasts 4 s. Of
+three rounds of the finals, the first held a checkpoint for the tuned settings, and the last for the script's own
+settings. The claim was 3.1x [1.6, 8.4]. Without the two blocks the rounds are 3.2x to 3.4x. A real run pays for a
+checkpoint about once in a minute.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ from autotune.measure.block import Block, Phase
 from autotune.measure.window_stopping import LEAST_BLOCKS
 
 MOST_SHARE = 0.1
-"""Largest share of a window's blocks to leave out: saving more often than that is a part of the script's rate."""
+"""Largest share of a window's blocks to leave out. More frequent saves are a part of the script's rate."""
 WAITED_RATIO = 2.0
-"""Least duration, in medians of the window, of a block of another rank that has waited for the rank that saves."""
+"""Least duration of a block in which a rank has waited for the saving rank, in medians of the window."""
 
 
 def without_checkpoints(ranks: Sequence[Sequence[Block]]) -> list[list[Block]]:
     """The windows of all ranks without the blocks in which the script saved.
 
-    Usually one rank saves, and the others wait for its gradients. Each other rank loses as many of its longest blocks,
-    if these took clearly longer than usual. The only save of a measurement, its warm-up included, is left out of few
-    blocks, too.
+    Usually one rank saves, and all further ranks wait for the gradients of the saving rank. A waiting rank loses its
+    longest blocks: as many blocks as were saved in, and only blocks of `WAITED_RATIO` medians or more. A single save in
+    a whole measurement, warm-up included, is left out of a window with few blocks, too.
 
     Args:
         ranks: Blocks of all phases, by rank.
 
     Returns:
-        The whole windows when nothing was saved, when saves are too frequent, or when too few blocks would be left.
+        The whole windows without a save, with too frequent saves, or with too few blocks beside the saves.
     """
     windows = [[block for block in blocks if block.phase is Phase.WINDOW] for blocks in ranks]
     num = max(map(_num_saving, windows), default=0)
@@ -47,7 +48,7 @@ def _num_saving(blocks: Sequence[Block]) -> int:
 
 
 def _without(window: list[Block], num: int) -> list[Block]:
-    """The window without the blocks that saved or waited for a rank that saves, at most `num` blocks."""
+    """The window without the blocks of saves and of waits for the saving rank, at most `num` blocks."""
     usual_s = median(block.duration_s for block in window)
     others = [block for block in window if not block.num_saves and block.duration_s >= WAITED_RATIO * usual_s]
     num_waited = num - _num_saving(window)

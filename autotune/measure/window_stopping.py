@@ -123,8 +123,8 @@ def decide(
         blocks: All blocks of the window so far, in the order of time. The caller must time out a block that never ends.
         rule: The conditions for ending the window.
         incumbent_samples_per_second: Best feasible rate so far, > 0; with None the window is never raced out.
-        counted: Those of the blocks that the rate will count; None = all. The race leaves out all checkpoints: one save
-            of 2 s in half a second of steps would lose every race.
+        counted: The blocks in the published rate; None = all. The race leaves out all checkpoints: a save of 2 s in
+            half a second of steps would lose every race.
 
     Raises:
         ValueError: When the incumbent's rate is not finite and positive.
@@ -224,7 +224,7 @@ def _is_accepted(blocks: Sequence[Block], rule: WindowRule, num_measured: int) -
     Args:
         blocks: The blocks that count.
         rule: The conditions.
-        num_measured: Number of these blocks and of those left out.
+        num_measured: Number of all measured blocks.
     """
     estimate = estimate_rate(blocks)
     if estimate.half_width_ratio > rule.half_width_ratio * (EARLY_FACTOR if num_measured < rule.min_blocks else 1.0):

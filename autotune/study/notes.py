@@ -131,7 +131,7 @@ def _on_trackers(imports: Sequence[str]) -> Iterator[str]:
 
 
 def _on_ratio(comparison: Comparison | None) -> Iterator[str]:
-    """A note on rounds that differ, where they make the interval wide; another note tells of the process of trials."""
+    """A note on a wide interval from differing rounds; the finals tell of a wide interval from a shared process."""
     if comparison is not None and 2 * comparison.noise_half > math.log(WIDE_RATIO):
         yield (
             f"The {comparison.num_rounds} rounds of the finals differ, so the interval is wide. On a quiet machine, or "

@@ -467,7 +467,7 @@ class TrialLoop:
         return best.samples_per_second if best is not None else None
 
     def _incumbent(self) -> float | None:
-        """The best rate that other load cannot explain, for a trial to race against; None without such a rate."""
+        """The best rate beyond suspicion of other load, for a trial to race against; None without a rate."""
         history = self._search.history
         above_suspicion = (trial for trial in history.feasible if not is_suspect(trial, history.baseline))
         best = next(above_suspicion, None)

@@ -38,14 +38,14 @@ from autotune.trial.step.memory_format import align_states
 from autotune.trial.step.operand_formats import OperandDetector
 from autotune.trial.step.roots import Roots
 from autotune.trial.step.script_autocast import OwnAutocast
+from autotune.trial.step.script_compiler import ScriptCompiler
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.batch_structure import leading_size
-from autotune.trial.torch.patching import wrap
 
 ROOT_SEARCH_STEPS = 8
-"""Optimizer steps after which the search for root modules ends: by then all models that train in turn were called, and
-nothing stays on the hot path during the measurement."""
+"""Optimizer steps after which the search for root modules ends. By then the script has called all models that train in
+turn. During the measurement nothing stays on the hot path."""
 
 
 UNSEEN_FORMAT = "unknown, since no layer of the model has shown it"
@@ -88,12 +88,11 @@ class AppliedSettings:
         self.steps.is_by_hand = job.facts.num_optimizers == 0
         if job.facts.counts_evaluations and job.samples_per_step is None:
             self.steps.counts_evaluations = lambda: True
-        self._compiles = self._script_settings.compile
-        """Whether the script runs torch's compiler, as far as known."""
+        self._compiler = ScriptCompiler(is_used=self._script_settings.compile)
         is_kept = job.serves and self._asked.compile
         is_whole = self._asked.compile_mode is not CompileMode.REGIONAL
         self._operands = OperandDetector(
-            lambda: (self._asked.compile and is_whole) or self._compiles,
+            lambda: (self._asked.compile and is_whole) or self._compiler.is_used,
             graph=graph_kind(self._asked) if is_kept else None,
         )
         self._changes_format = False
@@ -109,9 +108,8 @@ class AppliedSettings:
         self.loaders.override = self._override
         self.loaders.install()
         self.roots.around_first.append(self._operands.look)
-        self.roots.compiles = lambda: self._compiles
-        for owner in (torch, torch.nn.Module):
-            wrap(owner, "compile", self._noting_compiler)
+        self.roots.compiles = lambda: self._compiler.is_used
+        self._compiler.install()
         if self.has_argument_batch:
             self.roots.on_first_inputs = self._note_inputs
         if self._is_later:
@@ -229,13 +227,6 @@ class AppliedSettings:
         num_micro_batches += self._gradients.num_missing if self._gradients is not None else 0
         seen.note("grad_accum_steps", max(1, round(num_micro_batches / self.steps.num_updates)))
         return seen
-
-    def _noting_compiler(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def compiling(*args: Any, **kwargs: Any) -> Any:
-            self._compiles = True
-            return original(*args, **kwargs)
-
-        return compiling
 
     def _note_inputs(self, inputs: Any) -> None:
         self._input_size = leading_size(inputs)

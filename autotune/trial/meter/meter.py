@@ -46,7 +46,7 @@ class Meter:
         built: Gives the log of the loader's workers as of now, or None when the workers write no log.
         num_page_locked: Gives the number of blocks of page-locked memory allocated so far; None where torch does not
             tell.
-        num_graphs: Gives the number of graphs that torch's compiler has built so far; None where torch keeps no count.
+        num_graphs: Gives the number of graphs built by torch's compiler so far; None in a torch without a count.
         num_saves: Gives the number of calls of torch.save so far.
         epochs: Begins a new epoch after the window; None to measure no restart.
         watcher: Observes the loop after the measurement; None to measure the rate alone.

@@ -17,7 +17,7 @@ class Saves:
         self.num = 0
 
     def install(self) -> None:
-        """Attaches to torch.save, which stays the function that pickle finds by its name."""
+        """Attaches to torch.save; pickle still finds the function by name."""
         wrap(torch, "save", self._counting)
         torch.save.__module__ = torch.__name__
 

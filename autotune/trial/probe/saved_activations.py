@@ -17,7 +17,10 @@ from autotune.trial.torch import torch_names
 class SavedActivations:
     """Sees every tensor kept by the first call of each root; counts memory once, and leaves weights out.
 
-    A later look at a root takes the place of an earlier one.
+    A later look at a root takes the place of an earlier look.
+
+    Args:
+        is_blind: Whether nothing is to be watched: a compiler would meet the watching context.
     """
 
     def __init__(self, is_blind: Callable[[], bool] = lambda: False) -> None:
@@ -34,9 +37,10 @@ class SavedActivations:
         return sum({place: size for kept in self._kept.values() for place, size in kept.items()}.values())
 
     def look(self, root: torch.nn.Module) -> AbstractContextManager[object]:
-        """The context for the first call of a root; inert where nothing may be watched.
+        """The context for the first call of a root.
 
-        These are compiled models, replicas in other threads, and calls within `torch.func.grad` and its kin.
+        The context does nothing for compiled models, for replicas in other threads, and within `torch.func.grad` and
+        similar functions.
         """
         if self._is_blind() or torch.compiler.is_compiling() or num_replicas(root) > 1:
             return nullcontext()
@@ -57,7 +61,7 @@ class SavedActivations:
 
 
 def memory_of(tensor: torch.Tensor) -> tuple[int, int]:
-    """Address and size of the memory behind a tensor; zeros for a tensor without such memory."""
+    """Address and size of a tensor's memory; zeros for a tensor without memory."""
     if is_lazy(tensor):
         return 0, 0
     try:
@@ -73,7 +77,7 @@ def _give(tensor: Any) -> Any:
 
 @contextmanager
 def _every_saved_tensor(keep: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
-    """Calls `keep` with every saved tensor, except in transforms of torch.func, which refuse to run beside hooks."""
+    """Calls `keep` with every saved tensor, except in transforms of torch.func, which refuse hooks."""
     forbid, depth = graph.disable_saved_tensors_hooks, 0
     hooks: Any = graph.saved_tensors_hooks(keep, _give)
 

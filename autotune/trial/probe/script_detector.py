@@ -47,6 +47,7 @@ from autotune.trial.step.memory_format import CONVOLUTIONS
 from autotune.trial.step.operand_formats import OperandDetector
 from autotune.trial.step.replicas import device_numbers, num_replicas
 from autotune.trial.step.roots import Roots, weights_of
+from autotune.trial.step.script_compiler import ScriptCompiler
 from autotune.trial.step.steps import Steps, parameters_of
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.batch_structure import leading_size
@@ -75,12 +76,13 @@ class ScriptDetector:
         self.knobs: dict[str, str] = {}
         self._steps, self._roots = steps, roots
         self._started_at, self._num_steps = started_at, num_steps
-        self.batch_uses = BatchUses(lambda: "compile" in self._seen)
+        self._compiler = ScriptCompiler()
+        self.batch_uses = BatchUses(lambda: self._compiler.is_used)
         self._loaders = LoaderDetector(loaders, steps, self.batch_uses)
         self._foreign = ForeignBatches(lambda num_samples, wait_s: None)
         self._arguments = ArgumentDetector()
-        self._operands = OperandDetector(lambda: "compile" in self._seen)
-        self._saved = SavedActivations(lambda: "compile" in self._seen)
+        self._operands = OperandDetector(lambda: self._compiler.is_used)
+        self._saved = SavedActivations(lambda: self._compiler.is_used)
         self._calls = RootCalls(steps)
         self._input_size: int | None = None
         """Samples in the first call of the model, for a script without a loader."""
@@ -106,15 +108,14 @@ class ScriptDetector:
         self._steps.on_step.append(self._step)
         self._roots.around_first += [self._operands.look, self._saved.look]
         self._roots.prepare.append(self._calls.attach)
-        self._roots.compiles = lambda: "compile" in self._seen
+        self._roots.compiles = lambda: self._compiler.is_used
         self._roots.on_first_inputs = self._note_inputs
         self._roots.is_before_training = lambda: not self._steps.num_backwards
         self._loss_targets.install()
         self.batch_uses.install()
         wrap(torch, "set_num_threads", self._wrap_set_threads)
         settle_threads()
-        self._watch(torch, "compile", "compile")
-        self._watch(torch.nn.Module, "compile", "compile")
+        self._compiler.install()
         self._watch(torch.cuda, "set_per_process_memory_fraction", "memory_fraction")
         wrap(torch.amp.autocast, "__enter__", self._wrap_autocast)
         wrap(torch.amp.GradScaler, "__init__", self._wrap_scaler)
@@ -258,7 +259,7 @@ class ScriptDetector:
             num_root_modules=len(self._roots.modules),
             own_autocast=self._autocast_dtype(),
             own_grad_scaler="grad_scaler" in self._seen,
-            own_compile="compile" in self._seen,
+            own_compile=self._compiler.is_used,
             own_threads=self._sets_threads(),
             own_cudnn_benchmark=bool(in_force.get("cudnn_benchmark", False)),
             own_channels_last=bool(in_force.get("channels_last", False)),

@@ -14,7 +14,7 @@ from autotune.trial.torch import torch_names
 from autotune.trial.torch.patching import wrap
 
 MOST_LOOKS = 4
-"""Most calls of a root that count as the first: a script may call its model at length before it trains."""
+"""Most calls of a root to count as the first: a script may call the model at length before training."""
 
 
 class Roots:
@@ -22,8 +22,8 @@ class Roots:
 
     `nn.Module.__call__` is wrapped during the search only. If the script compiles, the plain method is back within the
     call of a root: the compiler would build a graph for the wrapped method, and the same graph again when the search
-    ends. The two changes of the method drop what Python knows of every class of modules: 0.05 to 0.7 ms for each call.
-    Afterwards each root carries a small wrapper, and nothing stays on the path of other modules.
+    ends. Putting the method back clears Python's caches for all classes of modules, and costs a call 0.05 to 0.7 ms.
+    After the search each root carries a small wrapper, and the path of all inner modules is free.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Roots:
             self._restore = None
 
     def remove(self) -> bool:
-        """Ends the search and unwraps all roots; False when a root was wrapped again by somebody else."""
+        """Ends the search and unwraps all roots; False when another library has wrapped a root again."""
         self.stop()
         is_clean = True
         for module, (before, ours) in list(self._before.items()):
@@ -98,7 +98,7 @@ class Roots:
                 self.on_any_call(is_training)
             if self._restore is None or self._is_inside or is_criterion(module):
                 return original(module, *args, **kwargs)
-            # Not where the compiler has entered a function that calls the module: no class can be changed there.
+            # Within code under compilation no class can be changed.
             can_lift = not torch.compiler.is_compiling() and self.compiles()
             if not is_training or torch_names.is_in_backward():  # In backward, a checkpoint runs a part of a root.
                 is_lifted = can_lift and (is_training or _may_be_compiled(module))
@@ -124,7 +124,7 @@ class Roots:
 
     @contextmanager
     def _lifted(self, original: Callable[..., Any]) -> Iterator[None]:
-        """Puts the unwrapped `nn.Module.__call__` back for a while, unless somebody else has wrapped the wrapper."""
+        """Puts the plain `nn.Module.__call__` back for a while, unless another library has wrapped the wrapper."""
         kind: Any = torch.nn.Module
         is_outermost = kind.__call__ is self._wrapper
         if is_outermost:
@@ -184,7 +184,7 @@ class Roots:
 
 
 def weights_of(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Parameter]:
-    """Parameters of modules, each once, without the parameters of uncalled lazy modules, which have no shape yet."""
+    """Parameters of modules, each once; parameters of uncalled lazy modules have no shape yet, and are left out."""
     known = {id(p): p for module in modules for p in module.parameters()}
     return [p for p in known.values() if not is_lazy(p)]
 
