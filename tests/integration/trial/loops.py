@@ -472,7 +472,7 @@ for epoch in range(1000):
 """
 
 CLOSURE = """
-optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3, line_search_fn="strong_wolfe")
 for epoch in range(1000):
     for x, y in DataLoader(Data(), batch_size=8):
         def closure():
