@@ -119,8 +119,11 @@ def own_call(module: Any) -> Any:
 
 
 def set_outer_call(module: Any, call: Any) -> None:
-    """Makes `module(...)` call `call`."""
-    module._compiled_call_impl = call
+    """Makes `module(...)` call `call`; None = the plain call.
+
+    A wrapper such as Lightning Fabric's sets attributes on the wrapped module too, where the call would call itself.
+    """
+    object.__setattr__(module, "_compiled_call_impl", call)
 
 
 _compiled_roots: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -208,7 +211,7 @@ def _set_compiled(module: Any, code: CodeType, kind: Hashable, options: dict[str
         compiled = calls[kind] = compile_plainly(function_to_compile(module._call_impl, code), **options)
     if kind is not None:
         _compiled_calls[module] = calls
-    module._compiled_call_impl = compiled
+    set_outer_call(module, compiled)
 
 
 def code_to_compile(name: str) -> CodeType:
@@ -234,7 +237,7 @@ def forget_compiled(module: Any) -> None:
     """Notes that a module runs uncompiled again; the compiled calls are kept."""
     _compiled_roots.pop(module, None)
     for block in _compiled_blocks.pop(module, ()):
-        block._compiled_call_impl = None
+        set_outer_call(block, None)
 
 
 def leave_uncompiled(code: Any) -> None:

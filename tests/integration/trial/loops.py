@@ -332,6 +332,26 @@ while (batch := ready.get()) is not None:
 import json; print(json.dumps([losses, torch.is_autocast_enabled("cpu")]))
 """
 
+SETS_ON_BOTH = """
+class Wrapper(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+        self.is_ready = True
+    def forward(self, x):
+        return self.inner(x)
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if "is_ready" in self.__dict__ and hasattr(self.inner, name):
+            setattr(self.inner, name, value)
+model = Wrapper(model)
+loader = DataLoader(Data(), batch_size=8, shuffle=True)
+for epoch in range(1000):
+    for x, y in loader:
+        train_on(x, y)
+"""
+"""As Lightning Fabric wraps a model: an attribute set on the wrapper is set on the model too."""
+
 HAS_SPARE_LAYERS = """
 class WithSpares(torch.nn.Module):
     def __init__(self, used):

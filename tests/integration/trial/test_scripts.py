@@ -57,6 +57,7 @@ MEASURED = {
     "schedules that fail and turn negative": loops.RISING_TABLE,
     "replaces its optimizer": loops.REPLACES_OPTIMIZER,
     "layers without a shape that are never called": loops.HAS_SPARE_LAYERS,
+    "a wrapper that sets attributes on its model too": loops.SETS_ON_BOTH,
 }
 
 
