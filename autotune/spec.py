@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-DEFAULT_MAX_TRIALS = 40
 TRIALS_OF_ALL_TIME = 100_000
 """Limit of the trials when the time alone limits a search."""
 DEFAULT_BUDGET_S = 900.0
@@ -49,7 +48,7 @@ class SearchSpec:
     memory_cap: str | None = None
     """As typed: `16GiB` or `80%`; None = 90 % of free memory (CPU: 80 % of available memory)."""
     max_trials: int | None = None
-    """None = 40, and the search may stop early; a number given is spent in full, within the time."""
+    """None = no limit, and the search ends when little is left to gain; a number is spent in full, within the time."""
     spend_all: bool = False
     """Spend all the time, whatever gain is still expected."""
     budget_s: float = DEFAULT_BUDGET_S
@@ -91,9 +90,7 @@ class SearchSpec:
     @property
     def trials_limit(self) -> int:
         """Most trials of the search, baseline included."""
-        if self.max_trials is not None:
-            return self.max_trials
-        return TRIALS_OF_ALL_TIME if self.spend_all else DEFAULT_MAX_TRIALS
+        return self.max_trials if self.max_trials is not None else TRIALS_OF_ALL_TIME
 
     @property
     def is_spent_in_full(self) -> bool:

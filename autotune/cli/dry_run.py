@@ -47,8 +47,7 @@ def dry_run(spec: SearchSpec, *, run_probe: bool, as_json: bool, quiet: bool) ->
 def plan_text(plan: Preview) -> str:
     """The plan for people. Without a probe, the results of the probe are called unknown."""
     spec = plan.spec
-    trials = f"at most {spec.trials_limit}" if not spec.spend_all else "as many as the time allows"
-    trials = str(spec.max_trials) if spec.max_trials is not None else trials
+    trials = f"{spec.max_trials} trials, " if spec.max_trials is not None else ""
     lines = [
         f"study         {clean(spec.study)}",
         f"command       {clean(shlex.join(mask_arguments(spec.command)))}",
@@ -56,7 +55,7 @@ def plan_text(plan: Preview) -> str:
         f"machine       {clean(plan.machine)}",
         f"device        {clean(plan.device)}",
         f"memory cap    {format_bytes(plan.memory_cap_bytes)}",
-        f"budget        {trials} trials, {format_seconds(spec.budget_s)}, probe and finals included",
+        f"budget        {trials}{format_seconds(spec.budget_s)} at most, probe and finals included",
         f"batch         effective batch {clean(spec.effective_batch)}",
         f"storage       {clean(plan.storage)}",
         f"config        {clean(str(Path(spec.cwd, spec.out)))}",
@@ -112,7 +111,7 @@ def plan_document(plan: Preview) -> dict[str, Any]:
         "machine": plan.machine,
         "device": plan.device,
         "memory_cap_bytes": plan.memory_cap_bytes,
-        "max_trials": spec.trials_limit,
+        "max_trials": spec.max_trials,
         "budget_s": spec.budget_s,
         "effective_batch": spec.effective_batch,
         "storage": plan.storage,

@@ -125,7 +125,7 @@ class OpenStudy:
                 script=spec.script,
                 machine=f"{host.device}, {host.usable_cpus:g} usable cores, torch {host.torch}",
                 memory_cap_bytes=self._stored.target.cap_bytes,
-                max_trials=spec.trials_limit if not spec.spend_all else spec.max_trials,
+                max_trials=spec.max_trials,
                 budget_s=spec.budget_s,
                 num_finished=len(finished),
                 storage=mask_url(self._repository.url),

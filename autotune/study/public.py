@@ -74,8 +74,9 @@ def search(
         storage: Database: a path or a URL; None = `studies/autotune.db` below `cwd`.
         memory_cap: Most device memory for training: `16GiB`, or `80%` of the device's total. None = 90 % of what is
             free; on a CPU 80 % of what is available.
-        trials: Trials to spend, at least 1, the baseline included; None = at most 40.
+        trials: Trials to spend, at least 1, the baseline included; None = no limit but the time.
         time: Longest wall time with probe and finals, in seconds above 0, or text such as `15m`; None = 15 minutes.
+            Without `trials`, a search ends earlier when the next minute is expected to gain less than 1 %.
         spend_all: Spend all of the time, even when the next minute is expected to gain less than 1 %.
         effective_batch: `fixed` (the default), `free`, or samples per optimizer step as `64..1024`.
         set: Search only these values: setting or knob -> `a,b,c`, `low..high`, or a sequence.

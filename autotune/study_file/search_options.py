@@ -12,7 +12,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
-from autotune.spec import DEFAULT_BUDGET_S, DEFAULT_CONFIG, DEFAULT_MAX_TRIALS, PREFIX
+from autotune.spec import DEFAULT_BUDGET_S, DEFAULT_CONFIG, PREFIX
 from autotune.study_file.file_origin import FileOrigin
 from autotune.study_file.name import study_name
 
@@ -216,8 +216,8 @@ OPTIONS = (
         name="trials",
         kind=Kind.COUNT,
         help="Trials to spend.",
-        default=f"at most {DEFAULT_MAX_TRIALS}",
-        unsaid=f"at most {DEFAULT_MAX_TRIALS}",
+        default="no limit",
+        unsaid="no limit",
         metavar="N",
         verbs=SEARCH,
         spec_field="max_trials",

@@ -204,7 +204,7 @@ def test_a_dry_run_calls_unknown_what_only_the_probe_can_know(cli, tuner):
     assert tuner.previews == [False]
     assert out.count("unknown until the script has run once") == 3
     assert "memory cap    16.0 GiB" in out
-    assert "budget        at most 40 trials, 15 min 0 s" in out
+    assert "budget        15 min 0 s at most, probe and finals included" in out
 
 
 def test_a_dry_run_with_the_probe_prints_the_space_what_is_left_out_and_the_first_settings(cli, tuner):

@@ -198,9 +198,9 @@ def searched(problem: Problem, seed: int, budget_s: float, prices: Prices | None
         fixed_bytes=problem.fixed_bytes,
         fixed_estimate_bytes=problem.fixed_estimate_bytes,
     )
-    search = Search(None, "benchmark", problem.space, limits, seed=seed, max_trials=40, spend_all=False)
     is_live = prices is not None and prices.is_live
     spec = search_spec(memory_cap="4GiB", budget_s=budget_s, start="live" if is_live else "fresh")
+    search = Search(None, "benchmark", problem.space, limits, seed=seed, max_trials=spec.trials_limit, spend_all=False)
     facts = problem.grid.header.facts if isinstance(problem, RecordedJob) else script_facts()
     target = replace(make_target(spec, cpu_machine().device), cap_bytes=problem.cap_bytes)
     runner = PricedRunner(problem, seed, clock, prices)
