@@ -23,6 +23,7 @@ from autotune.settings import (
     text_of,
 )
 from autotune.settings.ddp_group import ARGUMENTS, arguments_of
+from autotune.settings.fit_arrays import batch_size_in
 from autotune.settings.loader_group import put_in_loader
 from autotune.settings.optimizer_form import forms_of
 from autotune.trial.start import active_session
@@ -249,14 +250,14 @@ class Config:
             arguments: Further arguments of `fit` that the settings may change, such as `steps_per_epoch`.
         """
         self._claim(Group.DATA, Group.BATCH)
-        is_array = not hasattr(x, "element_spec") and not hasattr(x, "max_queue_size")
-        given = self._keras_arguments("at_fit", {"x": x, **arguments})
-        if not is_array:
-            given.pop("batch_size", None)
-        return given
+        given = {"x": x, **arguments}
+        without = ("batch_size",) if batch_size_in(given) is None else ()
+        return self._keras_arguments("at_fit", given, without)
 
-    def _keras_arguments(self, seam: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _keras_arguments(self, seam: str, arguments: dict[str, Any], without: tuple[str, ...] = ()) -> dict[str, Any]:
         for setting in self._of_keras(seam):
+            if setting.name in without:
+                continue
             value = getattr(self._settings, setting.name)
             if value is not None:
                 getattr(setting.keras, seam)(value, arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +13,7 @@ from autotune.protocol.protection import SENTENCES, Protection
 from autotune.report.usage_text import usage_lines
 from autotune.report.verification_text import latest_lines
 from autotune.report.words import bottleneck_text, clean, left_out_words, ratio_text, value_text
-from autotune.settings.keras_backend import KerasBackend
+from autotune.settings import BY_NAME, own_lines
 from autotune.units import format_bytes, format_interval, format_rate, format_seconds
 
 LONG_RUN_H = 10.0
@@ -247,9 +246,7 @@ def _counts(result: SearchResult) -> list[str]:
 
 def _next_steps(result: SearchResult, commands: NextCommands) -> Iterator[str]:
     if result.config is not None:
-        yield from _usage_lines(
-            result.config, commands, has_loader=result.samples_unit != "steps", is_keras=_trains_by_keras(result)
-        )
+        yield from _usage_lines(result, result.config, commands)
     elif result.status is Status.NO_FEASIBLE:
         yield "Raise --memory-cap, or start from a smaller batch."
     if result.status is Status.INTERRUPTED:
@@ -258,31 +255,28 @@ def _next_steps(result: SearchResult, commands: NextCommands) -> Iterator[str]:
         yield f"Why each trial ended: {commands.show}"
 
 
-def _trains_by_keras(result: SearchResult) -> bool:
-    known = result.best or result.baseline
-    return known is not None and known.settings.keras_backend is not KerasBackend.NONE
-
-
-def _usage_lines(config: str, commands: NextCommands, *, has_loader: bool, is_keras: bool) -> Iterator[str]:
+def _usage_lines(result: SearchResult, config: str, commands: NextCommands) -> Iterator[str]:
     path = clean(_shown_path(config, commands.cwd))
     yield f"Config: {path}"
     yield ""
     yield "Train with it, the script unedited:"
     yield f"{INDENT}{commands.run}"
-    methods = "cfg.prepare(model), cfg.autocast() and cfg.backward(...)"
-    if is_keras:
-        methods = "cfg.prepare_keras(), cfg.compile_kwargs(optimizer) and cfg.fit_kwargs(x)"
-    yield f"or load it in the script, which has {methods} then as well:"
-    yield f"{INDENT}import autotune"
-    yield f"{INDENT}cfg = autotune.load({json.dumps(path, ensure_ascii=False)})"
-    if has_loader and not is_keras:
-        yield f"{INDENT}loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())"
+    yield "or load it in the script, where lines of its own then put in force what changed:"
+    yield from (f"{INDENT}{line}" for line in own_lines(_changed_settings(result), path))
     yield "or take it elsewhere:"
     yield f"{INDENT}{commands.export}"
     yield "Every trial and its reason, a page with pictures to show, and this summary again:"
     yield f"{INDENT}{commands.show}"
     yield f"{INDENT}{commands.report}"
     yield f"{INDENT}{commands.resume}"
+
+
+def _changed_settings(result: SearchResult) -> tuple[str, ...]:
+    """Settings whose values differ from the script's own, knobs apart."""
+    if result.best is None or result.baseline is None:
+        return ()
+    differences = result.best.settings.differences(result.baseline.settings)
+    return tuple(name for name in differences if name in BY_NAME)
 
 
 def _shown_path(path: str, cwd: str) -> str:

@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from autotune.settings.fit_arrays import batch_size_in
 from autotune.settings.setting import Arguments, Features, Group, KerasSeams, Memory, OwnLine, Setting
 
 if TYPE_CHECKING:
     from autotune.settings.cases import ScriptCase
     from autotune.settings.data_type import Settings
 
-USUAL_OF_KERAS = 32
-"""Batch size of `fit` without an argument."""
 USUAL_MICRO_BATCH = 16
 """Around this size a micro-step's own cost and the cost of its samples are usually alike."""
 
@@ -113,8 +112,10 @@ def _read_of_loader(loader: Any) -> int | None:
 
 
 def _at_fit(value: Any, fit: dict[str, Any]) -> None:
-    """Divides the batch of `fit`; an epoch of a fixed number of batches gets as many more."""
-    before = fit.get("batch_size") or USUAL_OF_KERAS
+    """Divides the batch that `fit` cuts from arrays; an epoch of a fixed number of batches gets as many more."""
+    before = batch_size_in(fit)
+    if before is None:
+        return
     if fit.get("steps_per_epoch"):
         fit["steps_per_epoch"] = fit["steps_per_epoch"] * before // value
     fit["batch_size"] = value

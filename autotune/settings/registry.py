@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from types import MappingProxyType
@@ -135,4 +136,5 @@ def own_lines(names: Iterable[str], config: str) -> tuple[str, ...]:
         config: File name of the tuned config.
     """
     needed = {line for name in names for line in BY_NAME[name].own_lines}
-    return ("import autotune", f'cfg = autotune.load("{config}")', *(line for line in OwnLine if line in needed))
+    path = json.dumps(config, ensure_ascii=False)
+    return ("import autotune", f"cfg = autotune.load({path})", *(line for line in OwnLine if line in needed))

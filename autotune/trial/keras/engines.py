@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from autotune.settings.fit_arrays import leaves
 
 ENGINES = ("tensorflow", "jax", "torch")
 NUM_WATCHED, MAX_WATCHED_VALUES = 4, 4096
@@ -40,27 +42,6 @@ def device_of(engine: str) -> str:
 def engine_version(engine: str) -> str:
     """Version of the engine; empty before the import."""
     return str(getattr(sys.modules.get(engine), "__version__", ""))
-
-
-def leaves(value: Any) -> Iterable[Any]:
-    """The arrays in nested tuples, lists and mappings."""
-    if isinstance(value, dict):
-        for inner in value.values():
-            yield from leaves(inner)
-    elif isinstance(value, (tuple, list)):
-        for inner in value:
-            yield from leaves(inner)
-    elif value is not None:
-        yield value
-
-
-def num_samples(batch: Any) -> int:
-    """First dimension of the first array in a batch; 1 for a batch without arrays."""
-    for leaf in leaves(batch):
-        shape = getattr(leaf, "shape", None)
-        if shape is not None and len(shape):
-            return int(shape[0]) if shape[0] is not None else 1
-    return 1
 
 
 def num_bytes(batch: Any) -> int:

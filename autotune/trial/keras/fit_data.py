@@ -10,9 +10,8 @@ from time import perf_counter
 from typing import Any
 
 from autotune.model.keras_facts import DataKind
-from autotune.settings.batch_size import USUAL_OF_KERAS
 from autotune.settings.dataset_workers import is_py_dataset
-from autotune.trial.keras.engines import leaves, num_samples
+from autotune.settings.fit_arrays import are_arrays, batch_size_in, is_in_batches, leaves, num_samples, samples_in
 
 UNKNOWN_CARDINALITY = 0
 """Cardinalities below 0 mean unknown or infinite in tf.data."""
@@ -28,31 +27,9 @@ def kind_of(fit: Mapping[str, Any]) -> DataKind:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(data, torch.utils.data.DataLoader):
         return DataKind.TORCH_LOADER
-    if hasattr(data, "__next__") or hasattr(data, "send"):
+    if is_in_batches(data):
         return DataKind.GENERATOR
-    arrays = list(leaves(data))
-    if arrays and all(len(getattr(array, "shape", ())) > 0 for array in arrays):
-        return DataKind.ARRAYS
-    return DataKind.OTHER
-
-
-def samples_in(fit: Mapping[str, Any]) -> int | None:
-    """Samples of an epoch over arrays, without the share for validation; None without arrays."""
-    if kind_of(fit) is not DataKind.ARRAYS:
-        return None
-    total = num_samples(fit["x"])
-    share = float(fit.get("validation_split") or 0.0) if fit.get("validation_data") is None else 0.0
-    return math.floor(total * (1.0 - share))
-
-
-def batch_size_in(fit: Mapping[str, Any]) -> int | None:
-    """Samples of a batch cut from arrays by `fit`, as Keras decides; None for data in batches."""
-    total = samples_in(fit)
-    if total is None:
-        return None
-    if fit.get("batch_size"):
-        return int(fit["batch_size"])
-    return math.ceil(total / fit["steps_per_epoch"]) if fit.get("steps_per_epoch") else USUAL_OF_KERAS
+    return DataKind.ARRAYS if are_arrays(data) else DataKind.OTHER
 
 
 def batches_in(fit: Mapping[str, Any]) -> int | None:

@@ -16,6 +16,7 @@ from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.progress_marks import Mark
 from autotune.settings import Group, Settings, Value
+from autotune.settings.fit_arrays import batch_size_in, leaves, samples_in
 from autotune.settings.jit_compile import as_value
 from autotune.settings.omp_wait_policy import wait_policy_in_force
 from autotune.settings.precision import keras_layers
@@ -25,7 +26,7 @@ from autotune.settings.tf_data_deterministic import read_deterministic
 from autotune.settings.tf_data_ram_budget import read_ram_budget
 from autotune.settings.tf_data_threads import read_threads
 from autotune.trial.keras import engines
-from autotune.trial.keras.fit_data import batch_size_in, batches_in, kind_of, samples_in
+from autotune.trial.keras.fit_data import batches_in, kind_of
 from autotune.trial.keras.fit_seams import Arguments, has_batch_callbacks
 from autotune.trial.keras.keras_session import KerasSession
 from autotune.trial.keras.keras_settings import readings
@@ -280,7 +281,7 @@ class KerasProbe(KerasSession):
         """How the losses of micro-batches combine under the optimizer's mean of gradients."""
         if any(getattr(layer, "mask_zero", False) or type(layer).__name__ == "Masking" for layer in layers):
             return LossReduction.TOKEN_MEAN
-        losses = list(engines.leaves(getattr(self.model, "loss", None)))
+        losses = list(leaves(getattr(self.model, "loss", None)))
         known = [isinstance(loss, str) or getattr(loss, "reduction", MEANS[0]) in MEANS for loss in losses]
         return LossReduction.MEAN if losses and all(known) else LossReduction.UNKNOWN
 

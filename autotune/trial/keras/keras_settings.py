@@ -7,7 +7,7 @@ from typing import Any
 
 from autotune.protocol.job import TrialJob
 from autotune.settings import GROUP_OF_FIELD, SETTINGS, Group, KerasSeams, Setting, Value
-from autotune.trial.keras.fit_data import batch_size_in
+from autotune.settings.fit_arrays import batch_size_in
 from autotune.trial.observed_values import Observed
 
 UNSEEN = "unknown, since nothing of the training has shown it"

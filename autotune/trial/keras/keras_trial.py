@@ -16,9 +16,10 @@ from autotune.protocol.paths import TrialPaths
 from autotune.protocol.progress_marks import Mark
 from autotune.settings import Group, Settings, Value
 from autotune.settings.dataset_workers import seen
+from autotune.settings.fit_arrays import batch_size_in, samples_in
 from autotune.trial.keras import engines
 from autotune.trial.keras.fenced_clock import FencedClock
-from autotune.trial.keras.fit_data import batch_size_in, batches_in, samples_in
+from autotune.trial.keras.fit_data import batches_in
 from autotune.trial.keras.fit_seams import Arguments
 from autotune.trial.keras.keras_session import KerasSession
 from autotune.trial.keras.keras_settings import KerasSettings

@@ -42,10 +42,13 @@ fresh processes, in turns with your settings, loading the data included, after t
 
   Train with it, the script unedited:
     autotune run train.py -- --data photos
-  or load it in the script, which has cfg.prepare(model), cfg.autocast() and cfg.backward(...) then as well:
+  or load it in the script, where lines of its own then put in force what changed:
     import autotune
     cfg = autotune.load("autotune.yaml")
     loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())
+        with cfg.autocast():
+            loss = ...
+        cfg.backward(loss, optimizer)  # in place of backward, step and zero_grad
   or take it elsewhere:
     autotune export train --to json
   Every trial and its reason, a page with pictures to show, and this summary again:
@@ -63,9 +66,16 @@ def test_a_gain_is_told_with_its_interval_its_reason_and_what_to_type_next():
     assert text_of() == IMPROVED
 
 
-def test_a_script_whose_steps_are_counted_has_no_loader_to_build():
-    text = text_of(samples_unit="steps")
-    assert "steps per second" in text and "DataLoader" not in text and "cfg = autotune.load" in text
+def test_the_lines_for_the_script_put_in_force_all_that_changed_and_no_more():
+    best = replace(BEST, settings=replace(BASELINE.settings, batch_size=16, grad_accum_steps=4))
+    text = text_of(best=best)
+    for line in ("**cfg.loader_kwargs())", "in autotune.micro_batches(loader):", "cfg.backward(loss, optimizer)"):
+        assert line in text
+    assert "cfg.prepare(model)" not in text and "cfg.autocast()" not in text
+    best = replace(BEST, settings=replace(BASELINE.settings, cudnn_benchmark=True))
+    text = text_of(best=best, samples_unit="steps")
+    assert "steps per second" in text and "DataLoader" not in text
+    assert 'cfg = autotune.load("autotune.yaml")\n    model = cfg.prepare(model)\n' in text
 
 
 @pytest.mark.parametrize("status", list(Status))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 import pytest
 
+from autotune.settings.fit_arrays import num_samples
 from autotune.trial.keras import engines
 from autotune.trial.keras.fenced_clock import FencedClock
 from autotune.trial.keras.script_engines import engines_named, script_engines
@@ -47,8 +48,8 @@ def test_weights_are_compared_by_value() -> None:
 
 def test_samples_and_bytes_are_those_of_the_first_and_of_all_arrays() -> None:
     batch = ({"a": numpy.zeros((8, 2), "float32")}, None, numpy.zeros(8, "int64"))
-    assert (engines.num_samples(batch), engines.num_bytes(batch)) == (8, 8 * 2 * 4 + 8 * 8)
-    assert engines.num_samples(()) == 1
+    assert (num_samples(batch), engines.num_bytes(batch)) == (8, 8 * 2 * 4 + 8 * 8)
+    assert num_samples(()) == 1
 
 
 def test_bytes_of_a_tensor_of_tensorflow_follow_from_its_shape_and_type() -> None:

@@ -8,7 +8,8 @@ import numpy
 import pytest
 
 from autotune.model.keras_facts import DataKind
-from autotune.trial.keras.fit_data import BatchFeed, batch_size_in, batches_in, kind_of, samples_in
+from autotune.settings.fit_arrays import batch_size_in, samples_in
+from autotune.trial.keras.fit_data import BatchFeed, batches_in, kind_of
 
 X = numpy.zeros((100, 3))
 
