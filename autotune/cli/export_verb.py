@@ -110,10 +110,11 @@ def _write(path: Path, config: TunedConfig, kind: str, *, force: bool) -> None:
     if KINDS[kind].is_config and path.suffix:
         write_config(path, config, force=force)
         return
+    text = exported(config, kind)  # Before the file: a config without this form leaves the file as it was.
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(exported(config, kind))
+            file.write(text)
     except FileExistsError:
         raise ConfigError(f"{path} is already there.", "Use another --out, or --force to replace it.") from None
     except OSError as error:

@@ -23,7 +23,7 @@ Examples:
   autotune jobs stop 3f2a9c --server https://tuner.example --token-file token
 """
 SCHEMA = 1
-EXIT_CODES = {"done": 0, "stopped": 130, "cancelled": 130}
+EXIT_CODES = {"stopped": 130, "cancelled": 130}
 
 
 def _examples(verb: str) -> str:
@@ -59,7 +59,7 @@ def list_jobs(server: Server = DEFAULT_SERVER, token_file: TokenFile = None, as_
     """List the jobs, the newest first."""
     from autotune.report.document import write_document
     from autotune.report.status_text import table_text
-    from autotune.report.streams import write_result
+    from autotune.report.streams import printable, write_result
 
     jobs = client_of(server, token_file).jobs()
     if as_json:
@@ -68,7 +68,7 @@ def list_jobs(server: Server = DEFAULT_SERVER, token_file: TokenFile = None, as_
         write_result("The server has no job.\n")
     else:
         rows = [(job.id, job.status, job.project, job.script, job.study, job.document["created_at"]) for job in jobs]
-        write_result(table_text(("ID", "STATUS", "PROJECT", "SCRIPT", "STUDY", "SUBMITTED"), rows))
+        write_result(printable(table_text(("ID", "STATUS", "PROJECT", "SCRIPT", "STUDY", "SUBMITTED"), rows)))
     return 0
 
 
@@ -119,7 +119,7 @@ def _steer(verb: str, job_id: str, server: str, token_file: Path | None, as_json
 def show(job: Job, *, as_json: bool) -> None:
     """Prints a job."""
     from autotune.report.document import write_document
-    from autotune.report.streams import write_result
+    from autotune.report.streams import printable, write_result
 
     document = dict(job.document)
     if as_json:
@@ -136,23 +136,24 @@ def show(job: Job, *, as_json: bool) -> None:
         lines.append(f"workers  {', '.join(document['workers'])}")
     if document.get("message"):
         lines.append(f"message  {document['message']}")
-    write_result("\n".join(lines) + "\n")
+    write_result(printable("\n".join(lines)) + "\n")
 
 
 def watch_job(client: Client, job_id: str, *, as_json: bool) -> int:
     """Prints the events of a job until its end; the exit code of the job."""
     import json
 
-    from autotune.report.streams import write_result
+    from autotune.report.streams import printable, write_result
 
     for event in client.events(job_id):
         if as_json:
             write_result(json.dumps(dict(event.document)) + "\n")
         elif line := _line(event):
-            write_result(f"{line}\n")
+            write_result(f"{printable(line)}\n")
     job = client.job(job_id)
     code = job.document.get("exit_code")
-    return EXIT_CODES.get(job.status, code if isinstance(code, int) and 0 < code < 256 else 1)
+    otherwise = 0 if job.status == "done" else 1
+    return EXIT_CODES.get(job.status, code if isinstance(code, int) and 0 < code < 256 else otherwise)
 
 
 def _line(event: ServiceEvent) -> str:

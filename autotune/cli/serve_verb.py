@@ -89,6 +89,7 @@ def serve(
     )
     if not settings.projects and not no_worker:
         raise UsageError("A server with a worker needs a project.", "Name the folder: --project DIR")
+    check_database(settings.storage)
     projects = [f"{name}={folder}" for name, folder in settings.projects.items()]
     token_of_worker = (worker_token_file or path).absolute()
     words = worker_words(token_of_worker, projects, slot, unprotected=unprotected, network=network)
@@ -101,6 +102,22 @@ def serve(
         worker_of=None if no_worker else lambda url: LocalWorker([f"--server={url}", *words], say, variables),
     )
     return 0
+
+
+def check_database(storage: str) -> None:
+    """Opens the database once, before anything is served.
+
+    Args:
+        storage: Resolved URL of the database.
+
+    Raises:
+        StoreError: The database cannot be used.
+    """
+    from autotune.store.job_queue import JobQueue
+    from autotune.store.repository import Repository
+
+    with Repository.open(storage), JobQueue.open(storage):
+        pass
 
 
 def check_extra() -> None:

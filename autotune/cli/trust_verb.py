@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -132,7 +133,7 @@ def _trust_config(name: str) -> int:
     if not arguments:
         _show(f"{name} adds no arguments to a script: it needs no agreement.")
         return 0
-    _show(f"{name} adds these arguments to a script: {' '.join(arguments)}")
+    _show(f"{name} adds these arguments to a script: {shlex.join(arguments)}")
     return _noted(is_noted=agree(path, arguments))
 
 
@@ -161,10 +162,10 @@ def _is_yes(question: str) -> bool:
 
 
 def _show(text: str) -> None:
-    from autotune.report.streams import write_result
+    from autotune.report.streams import printable, write_result
     from autotune.store.secrets import mask_text
 
-    write_result(f"{mask_text(text)}\n")
+    write_result(f"{printable(mask_text(text))}\n")
 
 
 def _say(text: str) -> None:

@@ -81,8 +81,12 @@ def is_watched() -> bool:
 
 def say(text: str) -> None:
     """Writes lines to standard error, for people; without control characters, which a script may have chosen."""
-    shown = "".join(char for char in text if char.isprintable() or char in "\n\t")
-    BestEffortStream(sys.stderr).write(shown + "\n")
+    BestEffortStream(sys.stderr).write(printable(text) + "\n")
+
+
+def printable(text: str) -> str:
+    """The lines without control characters, which could change what a terminal shows of the rest."""
+    return "".join(char for char in text if char.isprintable() or char in "\n\t")
 
 
 class BestEffortStream(io.TextIOBase):

@@ -187,9 +187,19 @@ def _fits(
         return False
     failed = {lease.worker_id for lease in of_job if lease.state is LeaseState.FAILED}
     if worker.worker_id in failed:
-        others = job_workers.peers(connection, worker, request.project, now=now, alive_s=alive_s)
+        others = _peers_in_place(connection, worker, job, job.folder, now=now, alive_s=alive_s)
         return not any(other.worker_id not in failed for other in others)
     return not is_suspect or bool(failed)
+
+
+def _peers_in_place(
+    connection: Connection, worker: WorkerRecord, job: JobRecord, folder: str | None, *, now: datetime, alive_s: float
+) -> Iterator[WorkerRecord]:
+    """Other living workers of the class with the project, in this folder; None = wherever they have the project."""
+    project = job.request.project
+    for other in job_workers.peers(connection, worker, project, now=now, alive_s=alive_s):
+        if _is_in_place(other.machine_class, other.projects, project, job.machine_class, folder):
+            yield other
 
 
 def _of_job(job: JobRecord) -> Any:
@@ -293,20 +303,26 @@ def complete(
     _end_lease(connection, lease, end, now=now)
     if end.state in (LeaseState.DONE, LeaseState.FAILED):
         job_workers.judge_failures(connection, job, lease, has_failed=end.state is LeaseState.FAILED)
-    may_repeat = end.is_repeatable and _has_untried_peer(connection, job, lease, now=now, alive_s=alive_s)
+    folder = None if _needs_new_study(end) else job.folder
+    may_repeat = end.is_repeatable and _has_untried_peer(connection, job, lease, folder, now=now, alive_s=alive_s)
     _settle(connection, job, lease, end, now=now, may_repeat=may_repeat)
     return True
 
 
 def _has_untried_peer(
-    connection: Connection, job: JobRecord, lease: LeaseRecord, *, now: datetime, alive_s: float
+    connection: Connection, job: JobRecord, lease: LeaseRecord, folder: str | None, *, now: datetime, alive_s: float
 ) -> bool:
-    """Whether another living machine of the class has not failed on the job."""
+    """Whether another living machine of the class, with the project in this folder, has not failed on the job."""
     failed = (job_leases.c.number == job.number, job_leases.c.state == LeaseState.FAILED.value)
     tried = set(connection.execute(select(job_leases.c.worker_id).where(*failed)).scalars())
     worker = job_workers.worker_in(connection, lease.worker_id)
-    found = job_workers.peers(connection, worker, job.request.project, now=now, alive_s=alive_s)
+    found = _peers_in_place(connection, worker, job, folder, now=now, alive_s=alive_s)
     return any(other.worker_id not in tried for other in found)
+
+
+def _needs_new_study(end: LeaseEnd) -> bool:
+    """Whether the next machine begins a study of another name, in a folder of its own: a stored failure is final."""
+    return end.state is LeaseState.FAILED and end.document is not None
 
 
 def _settle(
@@ -314,6 +330,10 @@ def _settle(
 ) -> None:
     """Moves the job on after the end of a lease."""
     if not job.status.is_active:
+        if job.status is JobStatus.DONE and end.state is LeaseState.DONE and end.config is not None:
+            # Of several machines one writes the config; another may have read the result and ended before.
+            is_missing = (jobs.c.number == job.number) & jobs.c.config.is_(None)
+            connection.execute(update(jobs).where(is_missing).values(config=end.config))
         return
     if end.state is LeaseState.DONE:
         _end(connection, job, JobStatus.DONE, now=now, end=end)
@@ -329,9 +349,8 @@ def _settle(
     elif end.state is LeaseState.FAILED and not may_repeat:
         _end(connection, job, JobStatus.FAILED, now=now, end=end)
     else:
-        # A stored failure is final: the next machine begins a study of another name.
-        again = end.state is LeaseState.FAILED and end.document is not None
-        study = {"study": f"{job.study}-again", "is_shareable": False} if again else {}
+        again = {"study": f"{job.study}-again", "is_shareable": False, "folder": None}
+        study = again if _needs_new_study(end) else {}
         _set(connection, job, status=JobStatus.QUEUED.value, message=end.message, **study)
         tell_status(connection, job_with(connection, job.number), now=now, worker=lease.worker_id)
 

@@ -94,12 +94,9 @@ def publish(
     result = replace(result, notes=notes, memory=memory)
     if finals is None or result.best is None or result.best.samples_per_second is None:
         return result
-    try:
-        path = write_tuned_config(study, target, result)
-    except (ConfigError, OSError) as error:
-        hint = f"Write it elsewhere with autotune export {study.name} --to yaml."
-        return replace(result, notes=(*result.notes, f"The config could not be written: {error} {hint}"))
-    return replace(result, config=str(path))
+    path, note = write_tuned_config(study, tuned_config(study, target, result))
+    notes = (*result.notes, note) if note else result.notes
+    return replace(result, config=str(path) if path is not None else None, notes=notes)
 
 
 def make_result(
@@ -239,13 +236,13 @@ def check_config_path(spec: SearchSpec) -> None:
     check_overwrite(config_path(spec), script=spec.script, digest=script_digest(spec), force=spec.force)
 
 
-def write_tuned_config(study: StudyRecord, target: Target, result: SearchResult) -> Path:
-    """Writes the tuned config of a result with a best, and returns the path."""
+def tuned_config(study: StudyRecord, target: Target, result: SearchResult) -> TunedConfig:
+    """The tuned config of a result with a best."""
     best, baseline = result.best, result.baseline
     assert best is not None and best.samples_per_second is not None and best.interval is not None
     assert study.facts is not None and study.script_settings is not None
     spec = study.spec
-    config = TunedConfig(
+    return TunedConfig(
         settings=best.settings,
         samples_per_second=best.samples_per_second,
         interval=best.interval,
@@ -277,10 +274,26 @@ def write_tuned_config(study: StudyRecord, target: Target, result: SearchResult)
             num_processes_per_node=spec.num_processes_per_node,
         ),
     )
-    path = config_path(spec)
-    write_config(path, config, force=spec.force)
-    note_written(path, config)
-    return path
+
+
+def write_tuned_config(study: StudyRecord, config: TunedConfig) -> tuple[Path | None, str]:
+    """Writes the tuned config; gives the path, and a sentence if the config is elsewhere than asked for, or nowhere.
+
+    The place may have got another script's config, or have filled up, while the search ran.
+    """
+    path = config_path(study.spec)
+    beside = path.with_name(f"{path.stem}-{study.name}{path.suffix}")
+    failures = []
+    for place in (path, beside):
+        try:
+            write_config(place, config, force=study.spec.force)
+        except (ConfigError, OSError) as error:
+            failures.append(str(error))
+            continue
+        note_written(place, config)
+        return place, f"{failures[0]} The config of this search is {place}." if failures else ""
+    hint = f"A search with another --out and --take-over {study.name} counts the trials of this search."
+    return None, f"The config could not be written. {failures[0]} {hint}"
 
 
 def _shares(target: Target, memory: MemoryShare | None) -> MemoryShares:

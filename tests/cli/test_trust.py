@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.emit.tuned_config import config_text
+from autotune.emit.tuned_config import config_text, read_config
 from autotune.errors import UsageError
 from autotune.model.events import Notice
 from autotune.settings import Settings
@@ -176,6 +176,14 @@ def test_a_run_under_a_config_of_somebody_else_adds_no_argument_unasked(cli, con
     code, out, _ = cli("trust", "autotune.yaml")
     assert code == 0 and "--workers=4 --exec=evil" in out
     assert "was not written by a search of yours" not in cli("run", "train.py")[2]
+
+
+def test_what_is_shown_for_an_agreement_cannot_be_hidden_by_the_terminal(cli, config):
+    written = read_config(config)
+    script = replace(written.script, maps={"num_workers": "--workers={} --exec=evil\x1b[2K\x1b[1A"})
+    config.write_text(config_text(replace(written, script=script), "yaml"))
+    code, out, _ = cli("trust", "autotune.yaml")
+    assert code == 0 and "--exec=evil" in out and "\x1b" not in out
 
 
 @pytest.mark.parametrize(("name", "value"), [("num_workers", 10**9), ("intra_op_threads", 10**6)])

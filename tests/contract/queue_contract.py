@@ -369,6 +369,22 @@ class QueueContract:
         self.end(queue, lease, replace(FAILED, document={"status": "all_failed"}))
         assert queue.job(job.job_id).study == "photos-again"
 
+    def test_a_failure_is_tried_again_where_another_machine_has_the_project(self, queue: JobQueue) -> None:
+        elsewhere = {"projects": {"demo": "/mnt/demo"}}
+        begun, stored = self.submitted(queue), self.submitted(queue, study="photos")
+        queue.register(a_worker("b", **elsewhere))
+        lease, _ = self.held(queue, "a")
+        self.end(queue, lease, FAILED)
+        # A begun study goes on in the same folder alone, which the other machine does not have.
+        assert queue.job(begun.job_id).status is JobStatus.FAILED
+        lease, _ = self.held(queue, "a", 2)
+        self.end(queue, lease, replace(FAILED, document={"status": "all_failed"}), 3)
+        assert self.leased(queue, "a", 4) is None
+        second, job = self.held(queue, "b", 4, **elsewhere)
+        assert (job.job_id, job.study, job.folder) == (stored.job_id, "photos-again", "/mnt/demo")
+        self.end(queue, second, FAILED, 5)
+        assert queue.job(stored.job_id).status is JobStatus.FAILED
+
     def test_three_failures_that_others_do_not_share_quarantine_a_worker(self, queue: JobQueue) -> None:
         for number in range(3):
             self.submitted(queue)
@@ -409,6 +425,17 @@ class QueueContract:
         assert self.leased(queue, "bad", 6) is not None
 
     # Several machines
+
+    def test_a_config_that_comes_after_the_end_is_kept(self, queue: JobQueue) -> None:
+        job = self.submitted(queue, machines=2)
+        first, _ = self.held(queue, "a")
+        self.beat(queue, first, now=NOW, new_events=(PROBED,))
+        second, _ = self.held(queue, "b")
+        # The machine with the config may end later than a machine that reads the result in the database.
+        assert self.end(queue, second, replace(DONE, config=None))
+        assert self.end(queue, first, DONE, 2)
+        ended = queue.job(job.job_id)
+        assert (ended.status, ended.config) == (JobStatus.DONE, DONE.config)
 
     def test_a_study_is_spread_over_machines_of_one_class(self, queue: JobQueue) -> None:
         job = self.submitted(queue, machines=2)

@@ -10,6 +10,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import IO
 
+from autotune.errors import UsageError
+
 MAX_BYTES = 8 << 20
 """Size of one file of the log; three older files are kept."""
 MAX_PATH_CHARS = 200
@@ -34,13 +36,21 @@ class AuditLog:
 
     Args:
         path: The file; None = no log.
+
+    Raises:
+        UsageError: The file cannot be written.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._handler: logging.Handler | None = None
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._handler = _PrivateFile(path, maxBytes=MAX_BYTES, backupCount=3)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._handler = _PrivateFile(path, maxBytes=MAX_BYTES, backupCount=3)
+            except OSError as error:
+                raise UsageError(
+                    f"The audit log {path} cannot be written: {error.strerror}.", "Name another file: --audit-log FILE"
+                ) from error
 
     def write(self, *, address: str, caller: str, method: str, path: str, status: int, reason: str = "") -> None:
         """Writes one line; control characters of the path are escaped by JSON."""

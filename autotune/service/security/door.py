@@ -37,6 +37,8 @@ READING = ("GET", "HEAD")
 """Methods without effect; a read-only token is refused every other method."""
 CALLER = "autotune.caller"
 """Key of the scope with the `Caller`, or None for an anonymous request."""
+IS_LOGGED = "autotune.is_logged"
+"""Key of the scope: False keeps an open route's answer out of the audit log."""
 LOGIN = "/login"
 HEALTH = "/healthz"
 
@@ -129,12 +131,17 @@ class _Visit:
             self._check_origin(is_outside)
             receive = await self._body(receive, MAX_SIGN_IN_BYTES if is_outside else MAX_BODY_BYTES)
         except RefusalError as refusal:
-            self._reason, self._is_logged = refusal.detail, refusal.is_logged
+            self._reason, self._is_logged = refusal.detail, refusal.is_logged and not self._is_flood(refusal)
             await self._refused(refusal)(self._scope, receive, self._send)
         except ClientGoneError:
             return
         else:
             await (outside if is_outside else inside)(self._scope, receive, self._send)
+
+    def _is_flood(self, refusal: RefusalError) -> bool:
+        """Counts a refusal of an unknown caller; whether the address has had too many."""
+        is_known = self._caller is not None or refusal.is_counted
+        return not is_known and self._security.failed.count(self._address) > 0
 
     def _check_host(self) -> None:
         refusal = self._security.hosts.refusal(self._headers.getlist("host"))
@@ -198,7 +205,7 @@ class _Visit:
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             add_headers(MutableHeaders(scope=message))
-            if self._is_logged:
+            if self._is_logged and self._scope.get(IS_LOGGED, True):
                 self._log(message["status"])
         await self._raw_send(message)
 
@@ -219,5 +226,6 @@ def failed_token(security: Security, address: str) -> RefusalError:
     if seconds:
         words = "Too many failed tokens came from this address."
         headers = (("Retry-After", str(seconds)),)
-        return RefusalError(HTTPStatus.TOO_MANY_REQUESTS, words, headers, is_logged=False)
-    return RefusalError(HTTPStatus.UNAUTHORIZED, "The token is not valid.", (("WWW-Authenticate", "Bearer"),))
+        return RefusalError(HTTPStatus.TOO_MANY_REQUESTS, words, headers, is_logged=False, is_counted=True)
+    headers = (("WWW-Authenticate", "Bearer"),)
+    return RefusalError(HTTPStatus.UNAUTHORIZED, "The token is not valid.", headers, is_counted=True)

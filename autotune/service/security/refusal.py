@@ -20,6 +20,8 @@ class RefusalError(Exception):
     headers: tuple[tuple[str, str], ...] = ()
     is_logged: bool = True
     """False for failures above the limit: a flood of requests must not fill the audit log."""
+    is_counted: bool = False
+    """Whether the failure has been counted for its address."""
 
     def response(self) -> Response:
         """The answer as problem+json."""

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from autotune.service.security.door import CALLER, LOGIN, Security, failed_token
+from autotune.service.security.door import CALLER, IS_LOGGED, LOGIN, Security, failed_token
 from autotune.service.security.refusal import RefusalError
 from autotune.service.security.sessions import SESSION_S, cookie_name
 from autotune.service.security.tokens import Caller, Role
@@ -36,7 +36,8 @@ def sign_in_routes(security: Security, page: Page) -> list[Route]:
         caller = security.one_time.redeem(token)
         if caller is None:
             refusal = failed_token(security, _address(request))
-            _log(security, request, None, refusal.status, "The one-time token was used before, or is too old.")
+            if refusal.is_logged:
+                _log(security, request, None, refusal.status, "The one-time token was used before, or is too old.")
             return _refused(page, request, refusal, "This link was used before, or is too old.")
         return _welcome(security, request, caller, page)
 
@@ -44,7 +45,9 @@ def sign_in_routes(security: Security, page: Page) -> list[Route]:
         fields = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=4)
         caller = security.book.caller_of(fields.get("token", [""])[0].strip())
         if caller is None or caller.role is Role.WORKER:  # There is no page for workers.
-            return _refused(page, request, failed_token(security, _address(request)), "This token is not valid.")
+            refusal = failed_token(security, _address(request))
+            request.scope[IS_LOGGED] = refusal.is_logged
+            return _refused(page, request, refusal, "This token is not valid.")
         return _welcome(security, request, caller, page)
 
     async def leave(request: Request) -> Response:

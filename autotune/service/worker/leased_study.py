@@ -21,7 +21,7 @@ from autotune.study_file.asked import asked
 from autotune.study_file.file_origin import lies_in
 from autotune.study_file.job_options import as_flags, check_job_options, job_words
 from autotune.study_file.search_options import VARIABLES
-from autotune.user_state import state_folder
+from autotune.user_state import made_folder
 
 CONFIG = "autotune.yaml"
 OWNER_WAIT_S = 20.0
@@ -108,11 +108,9 @@ def check_storage(leased: LeasedJob) -> None:
 
 def _config_path(job_id: str) -> Path:
     """A private place for the tuned config: the project's folder stays as it is."""
-    state = state_folder()
-    if state is None:
+    folder = made_folder("jobs", job_id)
+    if folder is None:
         raise HostError("There is no home folder for tuned configs.", "Set HOME or XDG_STATE_HOME.")
-    folder = state / "jobs" / job_id
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder / CONFIG
 
 

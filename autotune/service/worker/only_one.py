@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from autotune.errors import UsageError
-from autotune.user_state import state_folder
+from autotune.user_state import made_folder
 
 
 @contextmanager
@@ -18,13 +18,12 @@ def only_one(name: str) -> Iterator[None]:
 
     Raises:
         UsageError: Another process of this user holds the lock.
+        HostError: The user's state folder cannot be made.
     """
-    state = state_folder()
-    if state is None:
+    folder = made_folder("workers")
+    if folder is None:
         yield
         return
-    folder = state / "workers"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -34,7 +34,8 @@ EVENT_S = 1.0
 ATTEMPTS_TO_RESUME = 3
 """Another machine may change the stored facts between the agreement and the resume."""
 USAGE, INTERRUPTED = 2, 130
-_DONE = (0, 7)
+_DONE = (0, 7, 8)
+"""Exit codes of a search with a result: also where `--require-gain` finds none, or finds a gain in doubt."""
 _OF_THE_JOB = (USAGE, 3)
 """Exit codes with the same outcome on every machine of a class."""
 

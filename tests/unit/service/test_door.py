@@ -349,6 +349,22 @@ def test_failures_above_the_limit_do_not_fill_the_audit_log(door, audit_log):
     assert len(lines(audit_log)) == BURST
 
 
+@pytest.mark.parametrize(
+    ("method", "target", "headers", "body"),
+    [
+        pytest.param("GET", "/login?once=wrong", {}, b"", id="used links"),
+        pytest.param("POST", "/login", {"origin": OWN}, b"token=wrong", id="typed tokens"),
+        pytest.param("POST", "/login", {"origin": "https://evil.example"}, b"", id="pages of other sites"),
+        pytest.param("GET", "/", {"host": "evil.example"}, b"", id="other hosts"),
+        pytest.param("POST", "/login", {"origin": OWN}, b"x" * 100_000, id="large forms"),
+    ],
+)
+def test_a_flood_of_an_unknown_caller_does_not_fill_the_audit_log(door, audit_log, method, target, headers, body):
+    for _ in range(100):
+        assert door.ask(method, target, headers, body).status >= 400
+    assert len(lines(audit_log)) == BURST
+
+
 def test_a_websocket_is_closed(door):
     sent = []
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from autotune.emit.tuned_config import read_config
 from autotune.lab.function_runner import Measured, evaluate
 from autotune.model.result import ParityGap
 from autotune.model.surroundings import Surroundings
@@ -102,3 +103,31 @@ def test_a_trial_that_is_the_first_round_of_the_finals_is_one_run(folder):
     assert results_of_runs(trials, finals) == (trials[0].result, *(final.result for final in finals[1:]))
     durations = [run.durations_s for run in results_of_runs(trials, finals)]
     assert result.measuring_s == sum(parts.get(name, 0.0) for parts in durations for name in MEASURING_PARTS)
+
+
+def test_the_config_of_a_search_lies_beside_a_config_that_came_while_it_ran(folder):
+    place, theirs = folder.path / "autotune.yaml", "schema: 1\n"
+
+    def measure(settings):
+        place.write_text(theirs)  # Another search in the same folder has ended.
+        return by_workers(settings)
+
+    folder.runner.measure = measure
+    result = folder.search(force=False)
+    beside = folder.path / "autotune-train.yaml"
+    assert place.read_text() == theirs
+    assert result.config == str(beside) and read_config(beside).settings == result.best.settings
+    assert any(str(place) in note and f"The config of this search is {beside}." in note for note in result.notes)
+
+
+def test_a_config_that_can_be_written_nowhere_says_how_its_trials_count(folder):
+
+    def measure(settings):
+        (folder.path / "autotune.yaml").mkdir(exist_ok=True)
+        (folder.path / "autotune-train.yaml").mkdir(exist_ok=True)
+        return by_workers(settings)
+
+    folder.runner.measure = measure
+    result = folder.search()
+    assert result.config is None and result.best is not None
+    assert any("could not be written" in note and "--take-over train" in note for note in result.notes)
