@@ -13,8 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import HostError
-
 MAX_BYTES = 1 << 20
 """Most bytes read of a state file; written files are far smaller."""
 _KEY = "key"
@@ -32,25 +30,6 @@ def state_folder(environ: Mapping[str, str] | None = None) -> Path | None:
         return Path(named, "autotune")
     home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111  pathlib raises without a home
     return Path(home, ".local", "state", "autotune") if Path(home).is_absolute() else None
-
-
-def made_folder(*names: str) -> Path | None:
-    """A folder within the state folder, made if missing, for this user alone; None when the user has no home.
-
-    Raises:
-        HostError: The folder cannot be made.
-    """
-    state = state_folder()
-    if state is None:
-        return None
-    folder = state.joinpath(*names)
-    try:
-        _make_private(folder)
-    except OSError as error:
-        raise HostError(
-            f"The folder {folder} cannot be made: {error.strerror}.", "Set XDG_STATE_HOME to a folder of your own."
-        ) from error
-    return folder
 
 
 def signed(text: str) -> str | None:

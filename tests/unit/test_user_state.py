@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import HostError
-from autotune.user_state import made_folder, read_state, signed, state_folder, write_state
+from autotune.user_state import read_state, signed, state_folder, write_state
 
 
 @pytest.fixture(autouse=True)
@@ -73,11 +72,3 @@ def test_without_a_place_nothing_is_kept_and_nothing_fails(monkeypatch, tmp_path
 )
 def test_the_folder_is_where_the_standard_has_it(environ, folder):
     assert state_folder(environ) == folder
-
-
-def test_a_folder_is_made_for_the_user_alone_or_refused_by_name(state):
-    folder = made_folder("jobs", "3f2a9c")
-    assert folder == state / "jobs" / "3f2a9c" and stat.S_IMODE(folder.stat().st_mode) == 0o700
-    (state / "file").write_text("")
-    with pytest.raises(HostError, match=f"{state / 'file' / 'below'} cannot be made: Not a directory"):
-        made_folder("file", "below")

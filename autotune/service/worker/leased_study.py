@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import HostError, StoreError, UsageError
+from autotune.service.worker.own_folders import own_folder
 from autotune.spec import SearchSpec
 from autotune.store.job_queue import has_lease
 from autotune.store.records import Owner, StudyRecord
@@ -21,7 +22,6 @@ from autotune.study_file.asked import asked
 from autotune.study_file.file_origin import lies_in
 from autotune.study_file.job_options import as_flags, check_job_options, job_words
 from autotune.study_file.search_options import VARIABLES
-from autotune.user_state import made_folder
 
 CONFIG = "autotune.yaml"
 OWNER_WAIT_S = 20.0
@@ -108,7 +108,7 @@ def check_storage(leased: LeasedJob) -> None:
 
 def _config_path(job_id: str) -> Path:
     """A private place for the tuned config: the project's folder stays as it is."""
-    folder = made_folder("jobs", job_id)
+    folder = own_folder("jobs", job_id)
     if folder is None:
         raise HostError("There is no home folder for tuned configs.", "Set HOME or XDG_STATE_HOME.")
     return folder / CONFIG

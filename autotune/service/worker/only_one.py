@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from autotune.errors import UsageError
-from autotune.user_state import made_folder
+from autotune.service.worker.own_folders import own_folder
 
 
 @contextmanager
@@ -20,7 +20,7 @@ def only_one(name: str) -> Iterator[None]:
         UsageError: Another process of this user holds the lock.
         HostError: The user's state folder cannot be made.
     """
-    folder = made_folder("workers")
+    folder = own_folder("workers")
     if folder is None:
         yield
         return
