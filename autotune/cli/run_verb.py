@@ -57,6 +57,7 @@ def run(
     """
     from autotune.emit.tuned_config import read_config
     from autotune.study_file.command import check_script
+    from autotune.study_file.resolve import resolve_option
 
     cwd = working_directory()
     job = _job(flags, tail_of(context), cwd)
@@ -73,7 +74,8 @@ def run(
     for doubt in _doubts(tuned, config, job):
         say(f"warning: {doubt}")
     log = WATCH_LOG if watch else ""
-    return _become(tuned, job, cwd, share=share, path=config, device=flags["device"] or "auto", watch_log=log)
+    device = resolve_option("device", flags, environ=os.environ, cwd=cwd) or "auto"
+    return _become(tuned, job, cwd, share=share, path=config, device=device, watch_log=log)
 
 
 def _job(flags: Flags, tail: tuple[str, ...] | None, cwd: Path) -> ScriptCommand:

@@ -13,7 +13,7 @@ from autotune.spec import SearchSpec
 from autotune.study_file.command import ScriptCommand, module_command, script_command, whole_command
 from autotune.study_file.declared_knobs import unknown_names
 from autotune.study_file.name import study_name
-from autotune.study_file.search_options import KEYS, OPTIONS, TABLES, WHAT_TO_RUN
+from autotune.study_file.search_options import KEYS, OPTIONS, TABLES, VARIABLES, WHAT_TO_RUN
 from autotune.study_file.sources import Origin, Problems, check_settings, read_environment, read_file, read_flags
 from autotune.study_file.study_toml import StudyFile, find_study_file
 
@@ -73,6 +73,24 @@ def resolve(flags: Mapping[str, Any], tail: Sequence[str] | None, *, environ: Ma
     problems.check()
     spec = _spec(values, job, cwd)
     return Resolved(spec=spec, job=job, values=_flat(values), origins=origins, file=file)
+
+
+def resolve_option(key: str, flags: Mapping[str, Any], *, environ: Mapping[str, str], cwd: Path) -> Any:
+    """The value of one option, by the first of flags, environment and study file that says it; None where none does.
+
+    Raises:
+        ConfigError: A value in the study file cannot be used.
+        UsageError: The flag or the variable cannot be used.
+    """
+    problems = Problems()
+    variable = VARIABLES[key]
+    said = read_flags({key: flags.get(key)}, problems)
+    said = said or read_environment({variable: environ.get(variable, "")}, problems)
+    if not said:
+        file = find_study_file(cwd, environ, flags.get("study_file"))
+        said = read_file(file, cwd, problems) if file is not None else {}
+    problems.check()
+    return said.get(key)
 
 
 def _take_tail(flags: dict[str, Any], tail: Sequence[str] | None) -> Sequence[str] | None:

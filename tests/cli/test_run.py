@@ -95,6 +95,19 @@ def test_a_device_is_handed_on_and_the_ones_in_use_are_told(cli, started, folder
     assert "trains on 1 of the GPUs here, as it was measured" in capsys.readouterr().err
 
 
+def test_a_device_of_the_environment_or_the_study_file_holds_as_in_the_search(cli, started, folder, monkeypatch):
+    write_config(folder)
+    (folder / "study.toml").write_text('device = "cuda:3"\n')
+    run(cli, "train.py")
+    monkeypatch.setenv("AUTOTUNE_DEVICE", "cuda:2")
+    run(cli, "train.py")
+    run(cli, "train.py", "--device", "cuda:1")
+    assert [call["device"] for call in started] == ["cuda:3", "cuda:2", "cuda:1"]
+    monkeypatch.setenv("AUTOTUNE_DEVICE", "gpu")
+    code, _, err = cli("run", "train.py")
+    assert code == 2 and "AUTOTUNE_DEVICE" in err and len(started) == 3
+
+
 def test_a_module_and_a_whole_command_run_too(cli, started, folder):
     (folder / "pkg.py").write_text("")
     write_config(folder, script_path="pkg", script_digest="")
