@@ -83,7 +83,7 @@ class StoreError(AutotuneError):
 
 
 class SchemaVersionError(StoreError):
-    """The database was written by a newer release."""
+    """The database is of another version than this release reads."""
 
 
 class HostError(AutotuneError):

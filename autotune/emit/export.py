@@ -44,8 +44,7 @@ def export(config: TunedConfig, kind: str) -> str:
 def _environment(config: TunedConfig) -> str:
     """Assignments for a shell, one per line: variables read by libraries at the start, then every setting.
 
-    Use: `set -a; . FILE` or `env $(autotune export ...)`. Options of the allocator in the
-    environment of `export` stay.
+    Use: `set -a; . FILE`. Options of the allocator in the environment of `export` stay.
     """
     settings = config.settings
     variables = variables_of(settings, os.environ)

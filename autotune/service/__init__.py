@@ -6,7 +6,7 @@
 * `pages/`: the HTML pages for browsers;
 * `security/`: middleware for tokens, hosts, origins, sizes and rates;
 * `worker/`: `autotune worker`, which leases jobs and runs searches;
-* `engines/`: starts of workers by Ray, Slurm, Kubernetes and Compose.
+* `engines/`: starts of workers by Ray and Slurm; `deploy/kubernetes.yaml` and `compose.yaml` start them by theirs.
 
 The queue itself is in the room `store`, and the Python client in the room `client`.
 """

@@ -95,14 +95,14 @@ class Hub:
         for watch in self._watches.values():
             watch.changed.set()
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         """Tells the hub of a change of the queue; any thread may call."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._wake.set)
                 self._loop.call_soon_threadsafe(self._tail_wake.set)
 
-    def has_events(self) -> None:
+    def note_events(self) -> None:
         """Tells the hub of new events; any thread may call."""
         if self._loop is not None:
             with suppress(RuntimeError):
@@ -161,7 +161,7 @@ class Hub:
         now = datetime.now(UTC)
         granted = self._queue.grant(worker_id, session, now=now, alive_s=self.alive_s)
         if granted is not None:
-            self.has_events()
+            self.note_events()
         return granted
 
     @property
@@ -282,4 +282,4 @@ class Hub:
         now = datetime.now(UTC)
         seen_before = now - timedelta(seconds=self._lease_ttl_s)
         if await run_sync(lambda: self._queue.expire(seen_before=seen_before, now=now)):
-            self.changed()
+            self.note_change()

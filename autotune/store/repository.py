@@ -348,7 +348,10 @@ def _trial(connection: Connection, of_study: ColumnElement[bool], number: int) -
 
 
 def _latest_of(connection: Connection, of_study: ColumnElement[bool], settings: Settings) -> TrialRecord | None:
-    """The latest trial of the settings; compared as settings, since older releases wrote different text."""
+    """The latest trial of the settings.
+
+    Older releases wrote other text for the same settings, so trial 0, the baseline, is compared as settings as well.
+    """
     table = tables.trials
     is_same = or_(table.c.settings == rows.to_json(settings.to_dict()), table.c.number == 0)
     query = select(table.c.number).where(of_study, is_same).order_by(table.c.number.desc())

@@ -74,7 +74,7 @@ def submit(
         check_study_is_new(studies, request.study)
     job, is_new = queue.submit(request, now=datetime.now(UTC), key=idempotency_key, digest=digest)
     if is_new:
-        hub.changed()
+        hub.note_change()
     response.headers["Location"] = f"/v1/jobs/{job.job_id}"
     return whole(queue, job)
 
@@ -120,13 +120,13 @@ def cancel(job_id: str, queue: Queue, hub: TheHub) -> dict[str, Any]:
 def resume(job_id: str, queue: Queue, hub: TheHub) -> dict[str, Any]:
     """Queues a paused or stopped job again."""
     job = queue.resume(job_id, now=datetime.now(UTC))
-    hub.changed()
+    hub.note_change()
     return whole(queue, job)
 
 
 def _want(job_id: str, wish: Wish, queue: JobQueue, hub: TheHub) -> dict[str, Any]:
     job = queue.want(job_id, wish, now=datetime.now(UTC))
-    hub.changed()
+    hub.note_change()
     return whole(queue, job)
 
 

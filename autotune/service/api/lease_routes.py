@@ -77,7 +77,7 @@ def complete(lease_id: str, body: CompleteBody, queue: Queue, hub: TheHub) -> di
         is_repeatable=body.is_repeatable,
     )
     is_counted = queue.complete(lease_id, body.fence, end, now=datetime.now(UTC), alive_s=hub.alive_s)
-    hub.changed()
+    hub.note_change()
     return {"schema": SCHEMA, "is_counted": is_counted}
 
 

@@ -69,7 +69,7 @@ def register(body: WorkerBody, queue: Queue, hub: TheHub) -> dict[str, Any]:
             seen_at=now,
         )
     )
-    hub.changed()
+    hub.note_change()
     return worker_document(worker, _jobs_of(queue, body.id), now=now, alive_s=hub.alive_s)
 
 
@@ -115,7 +115,7 @@ def enable(worker_id: str, queue: Queue, hub: TheHub) -> dict[str, Any]:
 
 def _set_status(worker_id: str, status: WorkerStatus, queue: JobQueue, hub: TheHub) -> dict[str, Any]:
     worker = queue.set_worker_status(worker_id, status)
-    hub.changed()
+    hub.note_change()
     return worker_document(worker, _jobs_of(queue, worker_id), now=datetime.now(UTC), alive_s=hub.alive_s)
 
 

@@ -1,1 +1,1 @@
-"""Starts of workers by engines that own machines: Ray, Slurm, Kubernetes and Compose."""
+"""Starts of workers by engines that own machines: Ray and Slurm."""
