@@ -202,8 +202,18 @@ def _every_product(note: Callable[[str, list[torch.Tensor], int, int], None]) ->
     """
 
     class Products(torch_names.DISPATCH_MODE):  # type: ignore[misc]
+        supports_higher_order_operators = True
+        """torch refuses operators that take functions otherwise, such as flex_attention. Their insides stay unseen."""
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            """True: torch's compiler works here too, as `fullgraph=True` demands."""
+            return True
+
         def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = operation(*args, **(kwargs or {}))
+            if not hasattr(operation, "overloadpacket"):
+                return result  # An operator that takes functions.
             name = operation.overloadpacket.__name__
             if name in PRODUCTS or any(word in name for word in ATTENTION):
                 operands = [value for value in _tensors(args) if value.is_floating_point()]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as functional
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from autotune.settings import Precision
@@ -267,3 +268,41 @@ def test_the_share_of_recurrent_layers_is_that_of_their_multiplications() -> Non
     assert share_of(torch.nn.Sequential(lstm, torch.nn.Linear(SIZE, 100 * SIZE))) < 0.5
     assert share_of(torch.nn.Linear(SIZE, SIZE)) == 0.0
     assert OperandDetector().recurrent_share == 0.0
+
+
+def chosen(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """A product after an operator that takes functions."""
+    branched: torch.Tensor = torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+    return branched @ weight
+
+
+def attended_in_blocks(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="new in torch 2.5")
+    queries = (x.detach() @ weight.detach())[:, None]  # torch has no backward pass of this attention on a CPU.
+    attended: torch.Tensor = flex.flex_attention(queries, queries, queries)[:, 0]
+    return attended @ weight
+
+
+@pytest.mark.skipif(
+    not hasattr(TorchDispatchMode, "supports_higher_order_operators"),
+    reason="this torch refuses operators that take functions under every dispatch mode",
+)
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.parametrize("product", [chosen, attended_in_blocks], ids=["cond", "flex_attention"])
+def test_operators_that_take_functions_run_in_the_first_call(product: Any) -> None:
+    detector = OperandDetector()
+    called(Weights(product), Precision.FP32, detector)
+    assert detector.precision is Precision.FP32
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_part_compiled_as_one_graph_in_the_first_call_is_compiled() -> None:
+    def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        compiled: Any = torch.compile(torch.matmul, backend="eager", fullgraph=True)
+        result: torch.Tensor = compiled(x, weight)
+        return result
+
+    detector = OperandDetector()
+    called(Weights(product), Precision.FP32, detector)
+    assert detector.precision is Precision.FP32
