@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from autotune.trial.torch.patching import wrap
+from autotune.trial.torch.torch_names import scripts_as
 
 MAX_COUNTED = 64
 UNEVEN = 0.01
@@ -55,7 +56,7 @@ class LossTargets:
             self.has_unsafe |= not torch.compiler.is_compiling() and torch.is_grad_enabled()
             return original(*args, **kwargs)
 
-        return call
+        return scripts_as(original, call)
 
     def _counting(self, signature: inspect.Signature) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,14 +67,17 @@ class LossTargets:
                     self._num_targets += _num_counted(bound.arguments)
                 return original(*args, **kwargs)
 
-            return call
+            return scripts_as(original, call)
 
         return make
 
 
 def _num_counted(arguments: dict[str, Any]) -> int:
-    """Number of targets in a mean; 0 for other reductions and for probabilities as targets."""
+    """Number of targets in a mean; 0 for other reductions, for probabilities as targets, and for unreadable targets."""
     target = arguments["target"]
-    if arguments["reduction"] != "mean" or target.is_floating_point():
+    if not isinstance(target, torch.Tensor) or arguments["reduction"] != "mean" or target.is_floating_point():
         return 0
-    return int((target != arguments["ignore_index"]).sum())
+    try:
+        return int((target != arguments["ignore_index"]).sum())
+    except RuntimeError:  # Within vmap and in a tensor without data no value can be read.
+        return 0

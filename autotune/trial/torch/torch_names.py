@@ -67,6 +67,15 @@ def past_uninitialized(original: Callable[..., Any], wrapper: Callable[..., Any]
     return call
 
 
+def scripts_as(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """The wrapper of one of torch's functions, which `torch.jit.script` and torch's compiler replace by the original.
+
+    TorchScript reads the original's source by itself, but looks the names in the source up beside the wrapper.
+    """
+    vars(wrapper).update({"__script_if_tracing_wrapper": True, "__original_fn": original})
+    return wrapper
+
+
 def function_mode() -> Any:
     """The innermost context that sees all calls of torch's functions; None without a context, or without the name."""
     current = getattr(torch.overrides, "_get_current_function_mode", None)
