@@ -96,12 +96,13 @@ class Roots:
             is_training = torch.is_grad_enabled()
             if self.on_any_call is not None and not self._is_inside:
                 self.on_any_call(is_training)
-            if self._restore is None or self._is_inside or is_criterion(module):
+            if self._restore is None or self._is_inside:
                 return original(module, *args, **kwargs)
             # Within code under compilation no class can be changed.
             can_lift = not torch.compiler.is_compiling() and self.compiles()
-            if not is_training or torch_names.is_in_backward():  # In backward, a checkpoint runs a part of a root.
-                is_lifted = can_lift and (is_training or _may_be_compiled(module))
+            is_model = is_training and not is_criterion(module)
+            if not is_model or torch_names.is_in_backward():  # In backward, a checkpoint runs a part of a root.
+                is_lifted = can_lift and (is_model or _may_be_compiled(module))
                 with self._lifted(original) if is_lifted else nullcontext():
                     return original(module, *args, **kwargs)
             if module not in self._modules:
@@ -190,8 +191,8 @@ def weights_of(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Parameter]:
 
 
 def is_criterion(module: torch.nn.Module) -> bool:
-    """Whether a module is a loss and no model: a loss has neither parameters nor children."""
-    return next(module.parameters(), None) is None and next(module.children(), None) is None
+    """Whether a module is a loss or a transform and no model: no part of a loss has a parameter."""
+    return next(module.parameters(), None) is None
 
 
 def _may_be_compiled(module: torch.nn.Module) -> bool:

@@ -132,6 +132,62 @@ def compiled_in_place() -> torch.nn.Module:
     return model
 
 
+class TwoLosses(torch.nn.Module):
+    """Adds losses of torch, as many losses of a segmentation do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Softplus(), torch.nn.MSELoss()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.first(inputs).mean() + self.second(inputs, torch.zeros_like(inputs))
+        return result
+
+
+class FirstGains(torch.nn.Module):
+    """Makes its layer in its first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if not len(self.layers):
+            self.layers.append(torch.nn.Linear(inputs.shape[-1], 2))
+        result: torch.Tensor = self.layers[0](inputs)
+        return result
+
+
+def roots_of(*calls: torch.nn.Module) -> set[torch.nn.Module]:
+    """The roots found when these modules are called one after the other."""
+    roots = Roots()
+    roots.install()
+    try:
+        for module in calls:
+            module(torch.ones(2, 2, requires_grad=True)).sum().backward()
+    finally:
+        roots.stop()
+    return set(roots.modules)
+
+
+def test_losses_and_transforms_made_of_modules_without_parameters_are_no_models() -> None:
+    model, transform = (
+        torch.nn.Linear(2, 2),
+        torch.nn.Sequential(torch.nn.Dropout(), torch.nn.BatchNorm1d(2, affine=False)),
+    )
+    assert roots_of(transform, model, TwoLosses()) == {model}
+
+
+def test_a_model_of_lazy_layers_alone_is_one_model() -> None:
+    model = torch.nn.Sequential(torch.nn.LazyLinear(2))
+    assert roots_of(model, model) == {model}
+
+
+def test_a_model_that_makes_its_layers_in_its_first_call_is_found_in_its_second() -> None:
+    model = FirstGains()
+    assert model in roots_of(model, model)
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -139,8 +195,9 @@ def compiled_in_place() -> torch.nn.Module:
         compiled_in_place,
         lambda: HasCompiledPart(is_checkpointed=False),
         lambda: HasCompiledPart(is_checkpointed=True),
+        lambda: torch.compile(TwoLosses(), backend="eager"),
     ],
-    ids=["whole", "in-place", "part", "checkpointed-part"],
+    ids=["whole", "in-place", "part", "checkpointed-part", "losses"],
 )
 def test_a_model_that_the_script_compiles_is_not_compiled_anew_when_the_search_ends(
     make: Callable[[], torch.nn.Module],
