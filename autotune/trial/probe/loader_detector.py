@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
@@ -26,6 +26,7 @@ from autotune.trial.probe.storage_detector import num_shards, splits_among_worke
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch.batch_structure import batch_bytes, leading_size, length_of, tensors_of
 
+_Answer = TypeVar("_Answer")
 LOADER_FACTS = frozenset(field.name for field in fields(LoaderFacts))
 UNEVEN_BATCHES = 0.01
 """Relative difference in bytes from which batches count as different: their cost differs as much, and the finals can
@@ -272,7 +273,8 @@ def usual_growth(counts: Sequence[int]) -> int:
 
 def _attributes(loader: Any, place: str) -> dict[str, Any]:
     """Attributes of a DataLoader built at a place, by field of `LoaderFacts`."""
-    traps, settings = _traps(loader, place), settings_of_loader(loader)
+    traps: tuple[StorageTrap, ...] = _told((), traps_of, loader, place)
+    settings = settings_of_loader(loader)
     return {
         "dataset": type(loader.dataset).__name__,
         "is_iterable": isinstance(loader.dataset, IterableDataset),
@@ -281,11 +283,11 @@ def _attributes(loader: Any, place: str) -> dict[str, Any]:
         "batch_sampler": _batch_sampler_kind(loader),
         "num_batches": length_of(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler),
         "num_samples": length_of(loader.dataset),
-        "splits_among_workers": splits_among_workers(loader),
-        "num_shards": num_shards(loader.dataset),
+        "splits_among_workers": _told(False, splits_among_workers, loader),
+        "num_shards": _told(None, num_shards, loader.dataset),
         "is_shuffled": _is_shuffled(loader),
         "spawn_refusal": why_not_spawned(loader) if traps else "",
-        "inherited_start": _inherited_start(loader),
+        "inherited_start": _told("", _inherited_start, loader),
         "traps": traps,
     }
 
@@ -297,21 +299,18 @@ def _is_shuffled(loader: Any) -> bool:
     return type(sampler) in (RandomSampler, WeightedRandomSampler, SubsetRandomSampler)
 
 
-def _traps(loader: Any, place: str) -> tuple[StorageTrap, ...]:
-    """Traps of the loader's dataset; none for a dataset whose attributes fail to answer."""
+def _told(default: _Answer, question: Callable[..., _Answer], *arguments: Any) -> _Answer:
+    """The answer to a question about the script's own objects; the default where an attribute fails to answer."""
     try:
-        return traps_of(loader, place)
+        return question(*arguments)
     except Exception:  # an attribute of the user's own class
-        return ()
+        return default
 
 
 def _inherited_start(loader: Any) -> str:
     """As `inherited_start` says; empty for a dataset that forked workers may break."""
     method = inherited_start(loader)
-    try:
-        return method if method and survives_fork(loader.dataset) else ""
-    except Exception:  # an attribute of the user's own class
-        return ""
+    return method if method and survives_fork(loader.dataset) else ""
 
 
 def _batch_sampler_kind(loader: Any) -> BatchSamplerKind:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -123,13 +123,19 @@ def splits_among_workers(loader: Any) -> bool:
     if not isinstance(dataset, IterableDataset):
         return False
     library = type(dataset).__module__.partition(".")[0]
-    stages = [getattr(stage, "__name__", type(stage).__name__) for stage in getattr(dataset, "pipeline", ())]
+    stages = [getattr(stage, "__name__", type(stage).__name__) for stage in _stages(dataset)]
     if library == "datasets" or "split_by_worker" in stages or "ResampledShards" in stages:
         return True
     if isinstance(dataset, torch.utils.data.IterDataPipe):
         return _has_sharding_filter(dataset)
     calls = (getattr(type(dataset), "__iter__", None), getattr(loader, "worker_init_fn", None))
     return any(_asks_for_worker(call, depth=3) for call in calls)
+
+
+def _stages(dataset: Any) -> Sequence[Any]:
+    """Stages of a stream of WebDataset; other datasets may call anything a pipeline, such as a generator of samples."""
+    pipeline = getattr(dataset, "pipeline", None)
+    return pipeline if isinstance(pipeline, (list, tuple)) else ()
 
 
 def _has_sharding_filter(pipe: Any) -> bool:
@@ -169,7 +175,7 @@ def num_shards(dataset: Any) -> int | None:
     """Shards of a stream of WebDataset or Hugging Face; None when unknown, or when shards are drawn for ever."""
     if not isinstance(dataset, IterableDataset):
         return None
-    for stage in getattr(dataset, "pipeline", ()):
+    for stage in _stages(dataset):
         urls = getattr(stage, "urls", None)
         if type(stage).__name__ == "SimpleShardList" and urls is not None:
             return len(urls)

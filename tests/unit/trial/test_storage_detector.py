@@ -7,6 +7,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, get_worker_info
 
 from autotune.model.storage_traps import TrapKind, trap_text
+from autotune.trial.probe.loader_detector import _attributes
 from autotune.trial.probe.storage_detector import num_shards, splits_among_workers, survives_fork, traps_of
 
 
@@ -23,7 +24,7 @@ class Holding(Dataset):
         return index
 
 
-LINE = "test_storage_detector.py:17"
+LINE = "test_storage_detector.py:18"
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
@@ -177,3 +178,37 @@ def test_a_pipe_of_torch_splits_with_its_filter():
 
     assert not splits_among_workers(DataLoader(IterableWrapper(range(4))))
     assert splits_among_workers(DataLoader(IterableWrapper(range(4)).sharding_filter()))
+
+
+class Piped(IterableDataset):
+    """A stream with an attribute that WebDataset uses for its stages, and others for anything."""
+
+    def __init__(self, pipeline):
+        self.pipeline = pipeline
+
+    def __iter__(self):
+        return iter(self.pipeline)
+
+
+@pytest.mark.parametrize("pipeline", [iter("abc"), object(), None], ids=["iterator", "transform", "none"])
+def test_a_pipeline_that_is_no_list_of_stages_is_left_alone(pipeline):
+    dataset = Piped(pipeline)
+    assert not splits_among_workers(DataLoader(dataset))
+    assert num_shards(dataset) is None
+    assert pipeline is None or not hasattr(pipeline, "__next__") or list(dataset) == ["a", "b", "c"]
+
+
+class Unready(IterableDataset):
+    """A stream whose attributes fail before its first epoch."""
+
+    @property
+    def pipeline(self):
+        raise RuntimeError("no epoch yet")
+
+    def __iter__(self):
+        return iter(range(4))
+
+
+def test_a_stream_whose_attributes_fail_is_read_as_one_without_them():
+    read = _attributes(DataLoader(Unready()), "train.py:5")
+    assert read["is_iterable"] and not read["splits_among_workers"] and read["num_shards"] is None
