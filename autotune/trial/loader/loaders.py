@@ -84,7 +84,7 @@ class Loaders:
         self.iterates: Callable[[LoaderRecord, Any], None] | None = None
         """Called with record and loader before each iteration."""
         self.iterated: Callable[[LoaderRecord, Any, Any], None] | None = None
-        """Called with record, loader and iterator after `__iter__`; persistent workers keep the same iterator."""
+        """Called with record, loader and torch's iterator after `__iter__`; persistent workers keep the iterator."""
         self.taker: Callable[[LoaderRecord], NextBatch | None] | None = None
         """Called once per iteration; returns a replacement of `__next__`, or None to keep the original."""
         self.length_asked: Callable[[LoaderRecord], None] | None = None
@@ -121,7 +121,7 @@ class Loaders:
             loader = iterator._autotune_loader()
             if hasattr(iterator, torch_names.SHUTDOWN_WORKERS):
                 getattr(iterator, torch_names.SHUTDOWN_WORKERS)()
-            if getattr(loader, torch_names.PERSISTENT_ITERATOR, None) is iterator:
+            if torch_names.batch_iterator(getattr(loader, torch_names.PERSISTENT_ITERATOR, None)) is iterator:
                 setattr(loader, torch_names.PERSISTENT_ITERATOR, None)
             iterator._autotune_take = functools.partial(self._begin_anew, loader)
         self._running.clear()
@@ -129,8 +129,9 @@ class Loaders:
     def _begin_anew(self, loader: Any, iterator: Any, _: Callable[[Any], Any]) -> Any:
         """The first batch of a new iteration under new settings, in the place of an iterator of the script."""
         # A framework's own `__iter__` may do more than start an iteration.
-        successor = DataLoader.__iter__(loader)
-        iterator._autotune_successor = successor
+        outer = DataLoader.__iter__(loader)
+        successor = torch_names.batch_iterator(outer)
+        iterator._autotune_successor = successor, outer  # An outer iterator that nobody holds may end the workers.
         iterator._autotune_take = _from_successor
         if self.goes_on is not None:
             self.goes_on(iterator, successor)
@@ -175,14 +176,17 @@ class Loaders:
                     self.iterates(record, loader)
                 except SwitchedError:
                     return iterate(loader)
-            iterator = original(loader)
-            iterator._autotune_take = take
+            outer = original(loader)
+            record.iterated()
+            iterator = torch_names.batch_iterator(outer)
+            if iterator is None:
+                return outer
+            iterator._autotune_take, iterator._autotune_outer = take, weakref.ref(outer)
             if take is not None:
                 self._running.add(iterator)
-            record.iterated()
             if self.iterated is not None:
                 self.iterated(record, loader, iterator)
-            return iterator
+            return outer
 
         return iterate
 
@@ -299,10 +303,10 @@ def rearrange(loader: Any, arguments: dict[str, Any]) -> None:
 def _from_successor(iterator: Any, _: Callable[[Any], Any]) -> Any:
     """The next batch of the latest iteration in the place of an iterator."""
     latest = iterator._autotune_successor
-    while (later := getattr(latest, "_autotune_successor", None)) is not None:
+    while (later := getattr(latest[0], "_autotune_successor", None)) is not None:
         latest = later
     iterator._autotune_successor = latest
-    return next(latest)
+    return next(latest[0])
 
 
 def resized_batch_sampler(sampler: Any, batch_size: int) -> Any:

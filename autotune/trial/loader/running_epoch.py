@@ -28,6 +28,7 @@ class RunningEpoch:
         "_num_before",
         "_num_until_left",
         "_original",
+        "_outer",
         "_shown_length",
         "num_given",
         "num_until_end",
@@ -37,6 +38,8 @@ class RunningEpoch:
     def __init__(self) -> None:
         self.successor: Any = None
         """The iteration that replaced this iteration when an epoch was begun from outside."""
+        self._outer: Any = None
+        """The successor with all that a library wraps around it: dropped, an outer iterator may end the workers."""
         self.num_given = self._num_before = 0
         """Batches given to the script, and the number given before the iteration was begun anew from outside."""
         self.num_until_end = math.inf
@@ -68,7 +71,7 @@ class RunningEpoch:
             iterator: The new iterator of the loader.
             is_held_back: Whether cached batches take the place of the loader's batches.
         """
-        self._iterator, self.successor = weakref.ref(iterator), None
+        self._iterator, self.successor, self._outer = weakref.ref(iterator), None, None
         # A loader with persistent workers holds the iterator: a strong reference back would keep both alive.
         iterator._autotune_loader = weakref.ref(loader) if loader.persistent_workers else lambda: loader
         sampler = getattr(loader, "batch_sampler", None)
@@ -157,7 +160,8 @@ class RunningEpoch:
         _, loader = self._alive()
         given, until_end = self.num_given, self.num_until_end
         # A framework's own `__iter__` may do more than start an iteration.
-        self.successor = DataLoader.__iter__(loader)
+        outer = DataLoader.__iter__(loader)
+        self.successor, self._outer = torch_names.batch_iterator(outer), outer
         # The script knows of a single epoch.
         self.num_given, self._num_before, self.num_until_end = given, given, until_end
 

@@ -255,10 +255,10 @@ class LoaderDetector:
 
 
 def _is_kept_by_cycle(iterator: Any) -> bool:
-    """Whether `itertools.cycle` keeps the batches of an iterator; walks all referrers of the iterator."""
+    """Whether `itertools.cycle` keeps the batches of an iterator; walks all referrers of what the script holds."""
     if iterator is None:
         return False
-    return any(isinstance(holder, itertools.cycle) for holder in gc.get_referrers(iterator))
+    return any(isinstance(holder, itertools.cycle) for holder in gc.get_referrers(iterator._autotune_outer()))
 
 
 def usual_growth(counts: Sequence[int]) -> int:

@@ -22,6 +22,17 @@ ITERATOR: Any = getattr(dataloader, "_BaseDataLoaderIter", None)
 """Base class of the loader's iterators; the `__next__` of an iterator is the boundary of a step. Without the name no
 loader is found, as in a script without a DataLoader."""
 
+
+def batch_iterator(iterator: Any) -> Any:
+    """The iterator of torch's class within the iterator of a loader, often the same object; None without one.
+
+    The loaders of PyTorch Geometric wrap torch's iterator in another object, which works on each batch.
+    """
+    if ITERATOR is None or isinstance(iterator, ITERATOR):
+        return iterator
+    return next((value for value in getattr(iterator, "__dict__", {}).values() if isinstance(value, ITERATOR)), None)
+
+
 SHUTDOWN_WORKERS = "_shutdown_workers"
 _WORKERS_ITERATOR: Any = getattr(dataloader, "_MultiProcessingDataLoaderIter", None)
 WORKERS_ITERATOR: Any = _WORKERS_ITERATOR if hasattr(_WORKERS_ITERATOR, SHUTDOWN_WORKERS) else None

@@ -110,6 +110,39 @@ for epoch in range(1000):
         train_on(x, y)
 """
 
+WRAPPED_ITERATOR = """
+class Transforming:
+    # What a well-known library of graphs does to build its batches in the training process.
+    def __init__(self, iterator, transform):
+        self.iterator, self.transform = iterator, transform
+    def __iter__(self):
+        return self
+    def _reset(self, loader, first_iter=False):
+        self.iterator._reset(loader, first_iter)
+    def __len__(self):
+        return len(self.iterator)
+    def __next__(self):
+        return self.transform(next(self.iterator))
+    def __del__(self):
+        if hasattr(self.iterator, "_shutdown_workers"):
+            self.iterator._shutdown_workers()
+
+class NodeLoader(DataLoader):
+    def __init__(self, num_nodes, **options):
+        options.pop("dataset", None)
+        options.pop("collate_fn", None)
+        super().__init__(range(num_nodes), collate_fn=self.sample, **options)
+    def sample(self, nodes):
+        return torch.tensor(nodes)
+    def _get_iterator(self):
+        return Transforming(super()._get_iterator(), lambda nodes: (nodes[:, None].expand(-1, 4) % 7.0, nodes % 3))
+
+loader = NodeLoader(96, batch_size=8, shuffle=True)
+for epoch in range(1000):
+    for x, y in loader:
+        train_on(x, y)
+"""
+
 LIBRARY = """
 import pathlib
 pathlib.Path("engine.py").write_text('''

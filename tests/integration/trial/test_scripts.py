@@ -35,6 +35,7 @@ MEASURED = {
     "a dataset per epoch": loops.DATASET_PER_EPOCH,
     "one helper for training and validation": loops.HELPER,
     "a subclass that keeps its iterator": loops.SUBCLASS,
+    "a loader whose iterator wraps torch's": loops.WRAPPED_ITERATOR,
     "a library that builds its own loader": loops.LIBRARY,
     "a batch sampler of its own": loops.BATCH_SAMPLER,
     "reads all first": loops.READS_FIRST.replace("PERSISTENT", "False").replace("WORKERS", "0"),
