@@ -36,17 +36,13 @@ from autotune.trial.step.autocast import AutocastRegion, use_tf32
 from autotune.trial.step.gradients import Gradients
 from autotune.trial.step.memory_format import align_states
 from autotune.trial.step.operand_formats import OperandDetector
+from autotune.trial.step.root_search import RootSearch
 from autotune.trial.step.roots import Roots
 from autotune.trial.step.script_autocast import OwnAutocast
 from autotune.trial.step.script_compiler import ScriptCompiler
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.batch_structure import leading_size
-
-ROOT_SEARCH_STEPS = 8
-"""Optimizer steps after which the search for root modules ends. By then the script has called all models that train in
-turn. During the measurement nothing stays on the hot path."""
-
 
 UNSEEN_FORMAT = "unknown, since no layer of the model has shown it"
 """Comment on a number format put in force without a way to read it back."""
@@ -89,6 +85,9 @@ class AppliedSettings:
         if job.facts.counts_evaluations and job.samples_per_step is None:
             self.steps.counts_evaluations = lambda: True
         self._compiler = ScriptCompiler(is_used=self._script_settings.compile)
+        self._search = RootSearch(
+            self.roots, self.steps, may_repeat=lambda: not (self._asked.compile or self._compiler.is_used)
+        )
         is_kept = job.serves and self._asked.compile
         is_whole = self._asked.compile_mode is not CompileMode.REGIONAL
         self._operands = OperandDetector(
@@ -112,9 +111,7 @@ class AppliedSettings:
         self._compiler.install()
         if self.has_argument_batch:
             self.roots.on_first_inputs = self._note_inputs
-        if self._is_later:
-            self.steps.on_step.append(self._begin_search)
-        self.steps.on_step.append(self._end_search)
+        self._search.attach(is_later=self._is_later)
         for install in dict.fromkeys(SEAMS.values()):
             install(self)
         # Last, hence outermost: losses are noted as the script gave them, before scaling.
@@ -133,7 +130,7 @@ class AppliedSettings:
         if self._of_optimizers:
             self.steps.prepare.append(lambda optimizer: self._write_to(optimizer, self._asked))
         if not self._is_later:
-            self.roots.install()
+            self._search.begin()
 
     def remove(self) -> bool:
         """Takes back all settings except wrapped functions of torch; False when a root cannot be unwrapped."""
@@ -230,15 +227,6 @@ class AppliedSettings:
 
     def _note_inputs(self, inputs: Any) -> None:
         self._input_size = leading_size(inputs)
-
-    def _begin_search(self, _: torch.optim.Optimizer | None) -> None:
-        self.steps.forget(self._begin_search)
-        self.roots.install()
-
-    def _end_search(self, _: torch.optim.Optimizer | None) -> None:
-        if self.steps.num_steps >= ROOT_SEARCH_STEPS:
-            self.roots.stop()
-            self.steps.forget(self._end_search)
 
     def _override(self, key: str, arguments: dict[str, Any]) -> dict[str, Any]:
         if not self.is_training(key):

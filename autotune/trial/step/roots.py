@@ -49,6 +49,8 @@ class Roots:
         """Whether the script runs torch's compiler itself."""
         self.stops_at_first = False
         """Ends the search at the first root when True: a compiler will trace the calls of the inner modules."""
+        self.num_found = 0
+        """Roots found so far, with roots that the script has dropped."""
         self._modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._num_looks: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
         """Calls of each root that counted as the first."""
@@ -146,6 +148,7 @@ class Roots:
 
     def _found(self, module: torch.nn.Module) -> None:
         self._modules.add(module)
+        self.num_found += 1
         if self.stops_at_first:
             self.stop()
         before = torch_names.own_call(module) if torch_names.HAS_CALL_SLOT else None

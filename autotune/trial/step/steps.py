@@ -66,6 +66,8 @@ class Steps:
         self._num_calls = 0
         self._is_watching = False
         self._built: list[weakref.ref[torch.optim.Optimizer]] = []
+        self.on_built: list[Callable[[torch.optim.Optimizer], None]] = []
+        """Called with each optimizer after its construction."""
         self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._num_of_others, self._num_updates_before = Counter[int](), 0
         """Steps of each other optimizer since the last counted step, and the number of due steps at that time."""
@@ -156,7 +158,7 @@ class Steps:
         self._listens_at = self._num_updates_before = 0
         self._num_of_others.clear()
         self.policy, self.expects_update = None, lambda: True
-        self.on_backward, self.on_step, self.prepare = [], [], []
+        self.on_backward, self.on_step, self.on_built, self.prepare = [], [], [], []
         self._prepared.clear()
 
     def watch_optimizers(self) -> None:
@@ -210,6 +212,8 @@ class Steps:
             if not getattr(cls.step, "_autotune_sees", False):
                 wrap(cls, "step", self._wrap_step)
                 cls.step._autotune_sees = True
+            for listener in self.on_built:
+                listener(optimizer)
 
         return init
 
