@@ -75,7 +75,18 @@ class _Layers:
             with suppress(OSError):
                 self._tree.bind(path, is_writable=False, is_recursive=True)
         for path in self._plan.plain:
-            self._tree.bind(path, is_writable=True)
+            self._show_plain(path)
+
+    def _show_plain(self, path: str) -> None:
+        """Shows a place for real writes, with the mounts below.
+
+        A folder of the workspace comes without the mounts below, because the new root is one of these.
+        """
+        workspace = self._plan.workspace
+        is_of_workspace = is_inside(path, workspace)
+        self._tree.bind(path, is_writable=True, is_recursive=not is_of_workspace)
+        if is_inside(workspace, path) and not is_of_workspace:
+            namespaces.unmount(self._tree.at(self._plan.root))  # A copy of the new root came along.
 
     def _show(self, mount: Mount) -> None:
         """Shows one mount of the system."""

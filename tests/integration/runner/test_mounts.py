@@ -52,9 +52,9 @@ def crowd(folder: Path) -> None:
         (folder / f"entry-{number}").touch()
 
 
-def run_child(root: Path, as_user: list[str], protection: Protection) -> None:
+def run_child(root: Path, as_user: list[str], protection: Protection, *writable: Path) -> None:
     in_namespace = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNTS, "sh", str(root)]
-    child = [sys.executable, "-m", "tests.integration.runner.mount_child", str(root), protection]
+    child = [sys.executable, "-m", "tests.integration.runner.mount_child", str(root), protection, *map(str, writable)]
     ended = subprocess.run(
         [*in_namespace, *as_user, *child], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
@@ -65,6 +65,14 @@ def run_child(root: Path, as_user: list[str], protection: Protection) -> None:
 @pytest.mark.parametrize("as_user", [[], AS_USER], ids=["as root", "as a user"])
 def test_what_is_mounted_inside_is_seen_and_not_changed(root: Path, as_user: list[str]) -> None:
     run_child(root, as_user, Protection.LAYERS)
+
+
+@pytest.mark.parametrize("as_user", [[], AS_USER], ids=["as root", "as a user"])
+@pytest.mark.parametrize("writable", ["project", "."], ids=["the project", "a folder around the workspace"])
+def test_what_is_mounted_inside_a_writable_folder_is_written_for_real(
+    root: Path, as_user: list[str], writable: str
+) -> None:
+    run_child(root, as_user, Protection.LAYERS, root / writable)
 
 
 def test_a_users_project_is_writable_in_a_crowded_folder(root: Path) -> None:

@@ -77,6 +77,10 @@ ELSEWHERE: tuple[tuple[str, str], ...] = (
         "tests/integration/runner/test_mounts.py::test_what_is_mounted_inside_is_seen_and_not_changed",
     ),
     (
+        "mounts inside a folder for real writes",
+        "tests/integration/runner/test_mounts.py::test_what_is_mounted_inside_a_writable_folder_is_written_for_real",
+    ),
+    (
         "a crowded folder around the project, with a mount inside",
         "tests/integration/runner/test_mounts.py::"
         "test_a_users_crowded_project_with_a_mount_inside_falls_back_to_landlock",
