@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -23,6 +22,7 @@ from autotune.protocol.forking import (
     ForkServerImports,
     ForkServerSpec,
 )
+from autotune.sandbox.descriptors import readable
 from autotune.sandbox.own_files import put
 from autotune.sandbox.process_tree import warnings_held_back
 
@@ -55,7 +55,7 @@ class ForkedSupervisor:
 
     def poll(self) -> int | None:
         """None while the supervisor runs; 0 afterwards."""
-        if self._pidfd is not None and select.select([self._pidfd], [], [], 0)[0]:
+        if self._pidfd is not None and readable(self._pidfd, limit_s=0):
             os.close(self._pidfd)
             self._pidfd = None
         return None if self._pidfd is not None else 0
@@ -179,7 +179,7 @@ class ForkServer:
             ForkServerError: The message brings no descriptor.
         """
         reason = "it said nothing"
-        if select.select([self._socket], [], [], READY_LIMIT_S)[0]:
+        if readable(self._socket.fileno(), limit_s=READY_LIMIT_S):
             message, descriptors, _, _ = socket.recv_fds(self._socket, MAX_MESSAGE_BYTES, 1)
             if message == HOME:
                 return descriptors[0]
@@ -274,5 +274,5 @@ def _received(server: socket.socket) -> bytes:
 
 
 def _wait_for_message(server: socket.socket, limit_s: float) -> None:
-    if not select.select([server], [], [], limit_s)[0]:
+    if not readable(server.fileno(), limit_s=limit_s):
         raise ForkServerError(f"it said nothing for {limit_s:.0f} s")

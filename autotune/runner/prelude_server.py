@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import select
 import socket
 import struct
 from collections.abc import Callable, Mapping
@@ -33,6 +32,7 @@ from autotune.runner.fork_server import ForkedSupervisor, ForkServer, ForkServer
 from autotune.runner.handle import POLL_S, Handle
 from autotune.runner.python_command import plain_command
 from autotune.runner.runner import Start
+from autotune.sandbox.descriptors import readable
 from autotune.sandbox.own_files import put
 from autotune.sandbox.process_tree import parent_of
 from autotune.sandbox.trial_processes import Tree
@@ -87,7 +87,7 @@ class Preparation:
         """Checks once for the prelude's call or end; True once the outcome is known. Waits for a hello under way."""
         if self._is_decided:
             return True
-        if not self._is_cancelled and select.select([self._listener], [], [], 0)[0]:
+        if not self._is_cancelled and readable(self._listener.fileno(), limit_s=0):
             self._hear()
         elif self.handle.poll():
             self.reason = self.reason or "the script ended before its settings mattered"
@@ -96,7 +96,7 @@ class Preparation:
 
     def wait_a_little(self) -> None:
         """Waits for the prelude's call, at most until the next look is due."""
-        select.select([self._listener], [], [], POLL_S)
+        readable(self._listener.fileno(), limit_s=POLL_S)
 
     def cancel(self) -> None:
         """Ends the prelude now."""
@@ -295,13 +295,15 @@ class Trust:
         """Learns from a result.
 
         Settings with a failed prepared trial get another kind of start next. If the next trial does not fail, the
-        prelude was at fault. A first loss unlike the probe's under the same settings shows other random numbers.
+        prelude was at fault. An interrupted trial counts as failed, because the state of the script may have ended the
+        supervisor. A first loss unlike the probe's under the same settings shows other random numbers.
         """
         if result.start is not StartKind.PREPARED:
-            if job.request.settings in self._failed and not result.outcome.is_failed:
+            has_failed = result.outcome.is_failed or not result.outcome.is_finished
+            if job.request.settings in self._failed and not has_failed:
                 self._reason = "a prepared trial failed where another did not"
             return
-        if result.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT):
+        if result.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.INTERRUPTED):
             self._failed.add(job.request.settings)
         losses = result.ranks[0].first_losses if result.ranks else ()
         if job.request.settings != job.script_settings or not losses or self._first_loss is None:

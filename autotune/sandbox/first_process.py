@@ -6,10 +6,10 @@ Standard library only. No process of the namespace can signal the first.
 from __future__ import annotations
 
 import os
-import select
 from contextlib import suppress
 
 from autotune.protocol.entry_points import FIRST_PROCESS, INTERPRETER
+from autotune.sandbox.descriptors import readable
 
 START_S = 0.5
 """Time that the script has the processor for its start: a fresh interpreter beside it would delay the first step."""
@@ -43,7 +43,7 @@ def _ends_soon(pid: int) -> bool:
         script = os.pidfd_open(pid)
     except OSError:
         return False
-    ended, _, _ = select.select([script], [], [], START_S)
+    ended = readable(script, limit_s=START_S)
     os.close(script)
     return bool(ended)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import select
 import struct
 import termios
 import time
+
+from autotune.sandbox.descriptors import readable
 
 HEAD_BYTES = 1 << 20
 """Output kept from the beginning."""
@@ -85,5 +86,5 @@ class Terminal:
     def drain(self, limit_s: float = DRAIN_S) -> None:
         """Moves the rest of the output to the log; bounded, because a stray may print for ever."""
         deadline = time.monotonic() + limit_s
-        while select.select([self.master], [], [], 0)[0] and time.monotonic() < deadline:
+        while readable(self.master, limit_s=0) and time.monotonic() < deadline:
             self.copy()

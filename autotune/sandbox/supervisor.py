@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import signal
 import stat
 from contextlib import suppress
@@ -27,6 +26,7 @@ from autotune.protocol.entry_points import INTERPRETER, LIGHT_SUPERVISOR
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.supervision import Order, SupervisorReport, SupervisorSpec
 from autotune.sandbox import shared_files
+from autotune.sandbox.descriptors import readable
 from autotune.sandbox.process_tree import PR_SET_CHILD_SUBREAPER, Descendants, ignore_signals, prctl
 from autotune.sandbox.pseudo_terminal import HEAD_BYTES, TAIL_BYTES, BoundedLog, Terminal, open_terminal
 from autotune.sandbox.tree_removal import remove_tree
@@ -169,7 +169,7 @@ def watch(pid: int, terminal: Terminal, tree: Descendants, child_ended: int) -> 
     """Copies output until the command ends, or ends the tree by the tuner's order or at the tuner's death."""
     tree.reap()  # The command may have ended already.
     while pid not in tree.statuses:
-        ready, _, _ = select.select([0, terminal.master, child_ended], [], [])
+        ready = readable(0, terminal.master, child_ended)
         if terminal.master in ready:
             terminal.copy()
         if child_ended in ready:
@@ -224,7 +224,7 @@ def _remove_folders(folder: Path) -> None:
 
 def _tuner_is_gone() -> bool:
     """Whether the order pipe is at end-of-file: the trial's folder has no reader any more."""
-    while select.select([0], [], [], 0)[0]:
+    while readable(0, limit_s=0):
         if not os.read(0, 64):
             return True
     return False

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from autotune.protocol.environment import SERVER_ROLLUPS
 from autotune.protocol.supervision import SupervisorSpec
 from autotune.sandbox import first_process, fork_callbacks, landlock, namespaces, overlay
+from autotune.sandbox.descriptors import readable
 from autotune.sandbox.process_tree import PR_SET_PDEATHSIG, prctl, send
 
 MAX_DESCRIPTORS = 4096
@@ -69,8 +70,8 @@ def start(spec: SupervisorSpec, slave: int, origin: Origin | None) -> tuple[int,
     if has_first:
         os.close(status_write)
     # A slow mount may outlive the tuner.
-    select.select([error_read, 0], [], [])
-    failure = b"it was called off" if not select.select([error_read], [], [], 0)[0] else os.read(error_read, 4096)
+    readable(error_read, 0)
+    failure = os.read(error_read, 4096) if readable(error_read, limit_s=0) else b"it was called off"
     os.close(error_read)
     if failure:
         send(pid, signal.SIGKILL)

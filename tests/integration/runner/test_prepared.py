@@ -4,6 +4,7 @@ what it leaves, what it computes under which settings; and what cannot be shared
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -139,6 +140,15 @@ def test_a_beginning_that_asks_for_the_threads_does_for_settings_that_leave_them
         results = [run(runner, study.job("threads", settings=settings)) for settings in (study.script_settings, one)]
     assert [result.start for result in results] == ["prepared", "forked"], results[0].start_reason
     assert "number of threads" in results[1].start_reason
+
+
+@pytest.mark.slow
+def test_a_beginning_that_opens_more_files_than_select_can_number_does(study: Study) -> None:
+    if 0 <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1200:
+        pytest.skip("this system permits too few open files")
+    with study.runner() as runner:
+        result = run(runner, study.job("files"))
+    assert (result.start, result.outcome) == ("prepared", Outcome.OK), f"{result.start_reason} {result.reason}"
 
 
 @pytest.mark.slow

@@ -45,13 +45,16 @@ def ended(start: str, outcome: Outcome, *losses: float) -> TrialResult:
     return TrialResult(outcome=outcome, start=StartKind(start), ranks=(rank,))
 
 
-def test_settings_that_failed_are_tried_another_way_and_no_others() -> None:
+@pytest.mark.parametrize("outcome", [Outcome.CRASHED, Outcome.INTERRUPTED])
+def test_settings_that_failed_are_tried_another_way_and_no_others(outcome: Outcome) -> None:
     trust = Trust(FACTS)
-    trust.judged(job(FASTER), ended("prepared", Outcome.CRASHED))
+    trust.judged(job(FASTER), ended("prepared", outcome))
     assert trust.why_not(FASTER) and not trust.why_not(NATURAL)
 
 
-@pytest.mark.parametrize(("outcome", "is_trusted"), [(Outcome.CRASHED, True), (Outcome.OVER_CAP, False)])
+@pytest.mark.parametrize(
+    ("outcome", "is_trusted"), [(Outcome.CRASHED, True), (Outcome.INTERRUPTED, True), (Outcome.OVER_CAP, False)]
+)
 def test_nothing_is_prepared_any_more_where_only_the_prepared_trial_failed(outcome: Outcome, is_trusted: bool) -> None:
     trust = Trust(FACTS)
     trust.judged(job(FASTER), ended("prepared", Outcome.TIMED_OUT))
