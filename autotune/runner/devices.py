@@ -13,7 +13,7 @@ from typing import Any
 
 from autotune.errors import HostError, UsageError
 from autotune.host import DeviceInfo, available_memory_bytes, cpu_device, total_memory_bytes
-from autotune.protocol.environment import VISIBLE_DEVICES
+from autotune.protocol.environment import DEVICE_ORDER, PCI_ORDER, VISIBLE_DEVICES
 from autotune.units import GIB
 
 IDLE_BYTES = 512 * 1024**2
@@ -36,7 +36,7 @@ def choose_device(asked: str) -> DeviceInfo:
     """The device to train on: `auto` takes the freest CUDA device, or the CPU on a machine without CUDA devices.
 
     Raises:
-        UsageError: The text names no device.
+        UsageError: The text names no device, or a number means one device here and another in CUDA.
         HostError: The text asks for a CUDA device that does not exist.
     """
     kind, _, index = asked.partition(":")
@@ -44,6 +44,7 @@ def choose_device(asked: str) -> DeviceInfo:
         return cpu_device()
     if kind not in ("auto", "cuda") or (index and not index.isdigit()):
         raise UsageError(f"{asked!r} is not a device.", "Use auto, cpu, cuda or cuda:0.")
+    _check_numbers(has_index=bool(index))
     devices = cuda_devices()
     if kind == "auto" and not index:
         return next(iter(freest(devices)), cpu_device())
@@ -56,6 +57,42 @@ def choose_device(asked: str) -> DeviceInfo:
         f"--device {asked} was asked for, and this machine shows {len(devices)} CUDA devices.",
         "Check nvidia-smi, or search on the CPU with --device cpu.",
     )
+
+
+def _check_numbers(*, has_index: bool) -> None:
+    """Refuses numbers of devices on a machine with several models, where NVML and CUDA count in different orders.
+
+    Args:
+        has_index: Whether the user chose among the visible devices by number.
+
+    Raises:
+        UsageError: A number was given, by the user's choice or by CUDA_VISIBLE_DEVICES.
+    """
+    words = [word.strip() for word in os.environ.get(VISIBLE_DEVICES, "").split(",")]
+    numbers = {int(word) for word in words if word.isdigit()}
+    has_names = VISIBLE_DEVICES in os.environ and not numbers
+    if os.environ.get(DEVICE_ORDER) == PCI_ORDER or has_names or not (numbers or has_index):
+        return
+    models = _models()
+    if len(set(models)) > 1 and (has_index or numbers != set(range(len(models)))):
+        raise UsageError(
+            f"This machine has GPUs of several models ({', '.join(sorted(set(models)))}), which nvidia-smi and CUDA "
+            "count in different orders, so a number may mean either.",
+            f"Name the GPU as nvidia-smi -L does, {VISIBLE_DEVICES}=GPU-..., without a number for --device; or let "
+            f"CUDA count as nvidia-smi does, {DEVICE_ORDER}={PCI_ORDER}.",
+        )
+
+
+def _models() -> list[str]:
+    """Models of all CUDA devices of the machine, visible or not; empty without a driver."""
+    nvml = loaded_nvml()
+    if nvml is None:
+        return []
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        return [_text(nvml.nvmlDeviceGetName(handle)) for handle in handles]
+    except nvml.NVMLError:
+        return []
 
 
 def freest(devices: Iterable[DeviceInfo]) -> tuple[DeviceInfo, ...]:
@@ -80,7 +117,7 @@ def choose_devices(asked: str, num_devices: int) -> tuple[DeviceInfo, ...]:
     The result is shorter on a machine with fewer devices. A device named by the user is the only result.
 
     Raises:
-        UsageError: The text names no device.
+        UsageError: The text names no device, or a number means one device here and another in CUDA.
         HostError: The text asks for a CUDA device that does not exist.
     """
     chosen = choose_device(asked)

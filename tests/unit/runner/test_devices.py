@@ -24,7 +24,7 @@ class NotSupportedError(NVMLError):
 
 
 class Nvml(SimpleNamespace):
-    """NVML with two devices, whose answers can be changed, by device too, or refused."""
+    """NVML with two devices of one model, whose answers can be changed, by device too, or refused."""
 
     NVMLError = NVMLError
     NVMLError_NotSupported = NotSupportedError
@@ -56,7 +56,7 @@ class Nvml(SimpleNamespace):
             "nvmlDeviceGetCount": 2,
             "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=0, memory=0),
             "nvmlDeviceGetHandleByIndex": index,
-            "nvmlDeviceGetName": f"GPU {index}",
+            "nvmlDeviceGetName": "NVIDIA H100",
             "nvmlDeviceGetUUID": index if str(index).startswith("MIG-") else f"GPU-{index}",
             "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=80 * GIB, free=70 * GIB, used=10 * GIB),
             "nvmlDeviceGetGraphicsRunningProcesses": [],
@@ -71,7 +71,8 @@ class Nvml(SimpleNamespace):
 def nvml(monkeypatch: pytest.MonkeyPatch) -> Any:
     fake = Nvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)  # type: ignore[arg-type]
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.delenv(name, raising=False)
     devices.loaded_nvml.cache_clear()
     yield fake
     devices.loaded_nvml.cache_clear()
@@ -86,6 +87,7 @@ def test_without_a_driver_there_are_no_devices_and_auto_is_the_cpu(nvml: Nvml) -
 
 
 def test_devices_are_described_in_order(nvml: Nvml) -> None:
+    nvml.changed["nvmlDeviceGetName"] = "GPU {}".format
     first, second = devices.cuda_devices()
     assert (first.name, second.name) == ("GPU 0", "GPU 1")
     assert (first.total_bytes, first.free_bytes) == (80 * GIB, 70 * GIB)
@@ -172,6 +174,41 @@ def test_visible_devices_are_taken_as_cuda_takes_them(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert [device.uuid for device in devices.cuda_devices()] == uuids
+
+
+@pytest.mark.parametrize(
+    ("visible", "asked", "order", "uuid"),
+    [
+        (None, "auto", None, "GPU-0"),
+        (None, "cuda:1", None, None),
+        (None, "cuda:1", "FASTEST_FIRST", None),
+        (None, "cuda:1", "PCI_BUS_ID", "GPU-1"),
+        ("1", "auto", None, None),
+        ("1", "auto", "PCI_BUS_ID", "GPU-1"),
+        ("1,0", "auto", None, "GPU-1"),
+        ("1,0", "cuda:0", None, None),
+        ("GPU-1", "auto", None, "GPU-1"),
+        ("GPU-1,GPU-0", "cuda:0", None, "GPU-1"),
+        ("", "auto", None, "cpu"),
+        ("1", "cpu", None, "cpu"),
+    ],
+)
+def test_a_number_that_cuda_counts_otherwise_on_a_machine_of_several_models_is_refused(
+    nvml: Nvml, monkeypatch: pytest.MonkeyPatch, visible: str | None, asked: str, order: str | None, uuid: str | None
+) -> None:
+    nvml.changed["nvmlDeviceGetName"] = ["GeForce RTX 3060", "GeForce RTX 4090"].__getitem__
+    for name, value in (("CUDA_VISIBLE_DEVICES", visible), ("CUDA_DEVICE_ORDER", order)):
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    if uuid is None:
+        with pytest.raises(UsageError, match="several models") as refused:
+            devices.choose_device(asked)
+        assert (
+            "CUDA_DEVICE_ORDER=PCI_BUS_ID" in refused.value.hint and "CUDA_VISIBLE_DEVICES=GPU-" in refused.value.hint
+        )
+    else:
+        device = devices.choose_device(asked)
+        assert (device.uuid or device.kind) == uuid
 
 
 def divided(nvml: Nvml, *, parts: int) -> None:
