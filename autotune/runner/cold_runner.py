@@ -118,7 +118,7 @@ class ColdRunner:
             "TERM": environment.get("TERM", "dumb"),
         }
         if names.MLFLOW_SERVER in environment:  # MLflow has no switch: a folder takes the place of the server.
-            environment[names.MLFLOW_SERVER] = f"file://{quote(str(paths.temporary / 'mlruns'))}"
+            environment[names.MLFLOW_SERVER] = f"file://{quote(os.fsencode(paths.temporary / 'mlruns'))}"
         if not self.workspace.has_layers:
             environment |= self._redirection(job, paths)
         if job.devices:

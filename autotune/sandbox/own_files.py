@@ -16,7 +16,7 @@ def put(path: Path, text: str, *, below: Path) -> None:
 
     Args:
         path: The file.
-        text: The content.
+        text: The content; a path may have bytes that are no text.
         below: An existing folder above the file, out of the scripts' reach.
 
     Raises:
@@ -32,8 +32,8 @@ def put(path: Path, text: str, *, below: Path) -> None:
             os.close(above)
         aside = f"{name}-{uuid.uuid4().hex}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(aside, flags, 0o600, dir_fd=folder), "w") as file:
-            file.write(text)
+        with os.fdopen(os.open(aside, flags, 0o600, dir_fd=folder), "wb") as file:
+            file.write(os.fsencode(text))
         os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
     finally:
         os.close(folder)

@@ -43,7 +43,7 @@ def serve(tuner: socket.socket, run: Run | None = None, kept: Sequence[int] = ()
         pid = os.fork()
         if pid == 0:
             origin = Origin(run=run, kept=tuple(kept))
-            return _become_supervisor(message.decode(), descriptors, tuner, origin)
+            return _become_supervisor(os.fsdecode(message), descriptors, tuner, origin)
         fork_callbacks.unmute()
         for descriptor in descriptors:
             os.close(descriptor)

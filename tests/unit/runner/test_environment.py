@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,3 +59,13 @@ def test_trackers_are_offline_and_a_server_of_mlflow_gives_way_to_a_folder(
     assert (environment["WANDB_MODE"], environment["SWANLAB_MODE"]) == ("offline", "disabled")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert "MLFLOW_TRACKING_URI" not in ColdRunner(workspace, choose_device("cpu")).environment(JOB, paths)
+
+
+def test_the_folder_in_place_of_a_server_of_mlflow_may_have_a_name_that_is_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://tracking.example.org")
+    workspace = Workspace(tmp_path / os.fsdecode(b"caf\xe9"), ())
+    paths = TrialPaths(workspace.new_trial())
+    environment = ColdRunner(workspace, choose_device("cpu")).environment(JOB, paths)
+    assert environment["MLFLOW_TRACKING_URI"].startswith(f"file://{tmp_path}/caf%E9/")
