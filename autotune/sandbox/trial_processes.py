@@ -66,10 +66,14 @@ def process_of(pid: int) -> Process | None:
 
 
 class Tree:
-    """All processes below a root process, including processes that left the tree since."""
+    """All processes below a root process, including processes that left the tree since.
+
+    Args:
+        root_pid: Of the root, which may have ended.
+    """
 
     def __init__(self, root_pid: int) -> None:
-        self._root_pid = root_pid
+        self._root = process_of(root_pid)
         self._known: dict[int, Process] = {}
         self._read_at = 0.0
 
@@ -78,11 +82,17 @@ class Tree:
         if time.monotonic() - self._read_at >= READ_EVERY_S:
             self._read_at = time.monotonic()
             self._known = {pid: process for pid, process in self._known.items() if process.is_running}
-            for pid in _below(self._root_pid):
+            for pid in self._below_root():
                 process = process_of(pid) if pid not in self._known else None
                 if process is not None:
                     self._known[pid] = process
         return list(self._known)
+
+    def _below_root(self) -> list[int]:
+        """Process ids below the root now; none after the end of the root."""
+        found = _below(self._root.pid) if self._root is not None else []
+        # A root that still runs had the pid all the while; otherwise the list may be another process's.
+        return found if self._root is not None and self._root.is_running else []
 
     def end(self) -> None:
         """Kills the rest of the tree, except processes that tidy up."""

@@ -43,6 +43,21 @@ def test_a_tree_remembers_a_process_whose_parent_has_ended(parent: subprocess.Po
             os.kill(grandchild, 0)
 
 
+def test_a_tree_takes_no_process_from_below_a_later_process_with_the_pid_of_its_root(
+    parent: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.sandbox.trial_processes.started_at", lambda pid: "1")
+    tree = Tree(parent.pid)
+    monkeypatch.undo()
+    assert tree.pids() == []
+
+
+@pytest.mark.parametrize("has_lists", [True, False])
+def test_a_tree_without_a_root_is_empty(monkeypatch: pytest.MonkeyPatch, has_lists: bool) -> None:
+    monkeypatch.setattr("autotune.sandbox.trial_processes.HAS_LISTS_OF_CHILDREN", has_lists)
+    assert Tree(0).pids() == [], "a supervisor that has ended before it was looked at has the number 0"
+
+
 def test_a_process_that_has_the_pid_of_another_is_not_signalled(parent: subprocess.Popen[bytes]) -> None:
     known = process_of(parent.pid)
     assert known is not None and known.is_running
