@@ -65,19 +65,22 @@ def ignores_environment(command: Iterable[str]) -> str:
     Args:
         command: Words of the command, beginning with the interpreter.
     """
-    program, *words = command
+    program, *rest = command
     if not Path(program).name.startswith("python"):
         return ""
+    words = iter(rest)
     for word in words:
         if not word.startswith("-") or word == "-":
             return ""
         if word.startswith("--"):
             continue
-        for letter in word[1:]:
+        for place, letter in enumerate(word[1:], start=2):
             if letter in "EIS":
                 return f"-{letter}"
-            if letter in "cmWX":
-                break  # The rest of the word is the option's value.
-        if letter in "cm":
-            return ""
+            if letter in "cm":
+                return ""
+            if letter in "WX":
+                if place == len(word):
+                    next(words, "")  # The next word is the option's value, otherwise the rest of this word.
+                break
     return ""
