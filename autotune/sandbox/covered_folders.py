@@ -161,7 +161,7 @@ def _linked(folder: Path) -> Iterator[Path]:
         return
     for link in links:
         target = Path(os.path.realpath(link))
-        if os.access(target, os.W_OK) and target.parts[1] not in SYSTEM:
+        if os.access(target, os.W_OK) and target.parts[1:2] and target.parts[1] not in SYSTEM:
             yield target if target.is_dir() else target.parent
 
 

@@ -137,3 +137,10 @@ def test_folders_of_variables_of_texts_and_above_the_project_are_watched_without
         "in_variable",
         "in_text",
     }
+
+
+def test_a_link_to_the_root_of_the_file_system_covers_nothing_more(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("project", "home"):
+        (root / folder / "all").symlink_to("/")
+    monkeypatch.setattr("os.access", lambda path, mode: True)
+    assert covered(root) == {"project", "home"}
