@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from autotune.errors import HostError
 from autotune.model.facts import ScriptFacts
 from autotune.model.result import StartKind
 from autotune.protocol.codec import encode
@@ -140,8 +141,8 @@ class ForkRunner:
             return self._go_on(key, job, server_s)
         try:
             preparation = self._prepare(key, job)
-        except OSError as error:
-            self._unprepared = f"its beginning cannot be prepared: {error}"
+        except (OSError, HostError) as error:
+            self._unprepared = f"its beginning cannot be prepared: {error.__cause__ or error}"
             return self._fork(key, job, server_s, self._unprepared)
         return PreparingRun(preparation, lambda: self._decided(key, job, began))
 

@@ -55,6 +55,7 @@ class Preparation:
     Raises:
         ForkServerError: The server is gone.
         OSError: The socket for the prelude's call cannot be made.
+        HostError: The socket cannot be bound, or there is no room for the prelude's folder.
     """
 
     def __init__(self, cold: ColdRunner, server: ForkServer, job: TrialJob) -> None:

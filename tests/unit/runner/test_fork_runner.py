@@ -18,6 +18,7 @@ from autotune.protocol.environment import BY_CALL
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.runner import fork_runner, probe_runner, server_start
+from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_runner import MAX_SERVERS, ForkRunner, why_cold
 from autotune.runner.fork_server import ForkServerError, UnsoundForkError
 from autotune.runner.probe_runner import LEAST_CPUS, ProbeRunner
@@ -369,6 +370,25 @@ def test_a_beginning_that_can_be_of_no_use_is_not_run(
 ) -> None:
     (start,) = started(servers, each, facts=facts)
     assert start.kind == "forked" and reason in start.reason and not beginnings.run
+
+
+def test_a_beginning_whose_socket_cannot_be_bound_is_not_run_and_trials_are_forked(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    short = TrialPaths(tmp_path / ("long" * 30))
+    servers.workspace.short, servers.workspace.folder = lambda _: short, tmp_path
+    start_with = servers.start_with
+
+    def started_with(job: TrialJob, launch: Any, start: Start) -> Start:
+        if getattr(launch, "__name__", "") != "_launch_prelude":
+            return start_with(job, launch, start)
+        cold = ColdRunner(servers.workspace, cpu_device())
+        monkeypatch.setattr(cold, "_start", lambda job, paths, launch, start: launch(None, {}, paths))
+        return cold.start_with(job, launch, start)  # type: ignore[return-value]
+
+    monkeypatch.setattr(servers, "start_with", started_with)
+    (start,) = started(servers, job())
+    assert (start.kind, start.reason) == ("forked", "its beginning cannot be prepared: AF_UNIX path too long")
 
 
 def test_a_trial_that_cannot_go_on_from_it_is_forked_and_others_do(servers: Servers, beginnings: Beginnings) -> None:
