@@ -72,9 +72,13 @@ def main(spec_path: str, origin: Origin | None = None) -> SupervisorSpec | None:
     ignore_signals()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     spec = decode(SupervisorSpec, Path(spec_path).read_text())
-    log, earlier_log = _opened_logs(spec)
+    try:
+        log, earlier_log = _opened_logs(spec)
+        master, slave = open_terminal()
+    except OSError as failure:
+        os.write(1, encode(SupervisorReport(error=str(failure))).encode())
+        return None
     in_shared_memory = tuple(sorted(shared_files.present()))
-    master, slave = open_terminal()
     pid, status, error = None, -1, ""
     try:
         pid, status = start(spec, slave, origin)

@@ -1,4 +1,4 @@
-"""What the supervisor does when the tuner is gone."""
+"""What the supervisor does when a trial cannot be started, and when the tuner is gone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from autotune.protocol.codec import decode, encode
 from autotune.protocol.paths import TrialPaths
+from autotune.protocol.supervision import SupervisorReport, SupervisorSpec
+from autotune.sandbox import supervisor
 from autotune.sandbox.supervisor import _remove_folders
 
 
@@ -16,6 +19,24 @@ def trial(tmp_path: Path) -> Path:
     for name in ("trials/first", "trials/second", "precious"):
         (tmp_path / name).mkdir(parents=True)
     return tmp_path / "trials" / "first"
+
+
+@pytest.mark.parametrize("what", ["the terminal", "the log"])
+def test_a_supervisor_that_can_open_no_terminal_or_log_reports_why(
+    trial: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], what: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(supervisor, "ignore_signals", lambda: None)
+    monkeypatch.setattr(supervisor, "prctl", lambda *_: None)
+    monkeypatch.setattr(supervisor, "start", lambda *_: pytest.fail("nothing can be started"))
+    monkeypatch.setattr(supervisor, "open_terminal" if what == "the terminal" else "_opened_logs", refuse)
+    paths = TrialPaths(trial)
+    paths.supervisor.write_text(encode(SupervisorSpec(command=("python",), cwd="/", log=str(paths.log))))
+    assert supervisor.main(str(paths.supervisor)) is None
+    said = decode(SupervisorReport, capfd.readouterr().out)
+    assert said == SupervisorReport(error="[Errno 28] No space left on device")
 
 
 def test_a_trial_and_the_latest_that_was_forked_from_it_are_removed(trial: Path) -> None:
