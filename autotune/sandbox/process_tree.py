@@ -167,6 +167,10 @@ class Descendants:
         self.statuses: dict[int, int] = {}
         """Wait status of every ended child."""
         self._on_stopped = on_stopped
+        self._stuck: list[int] = []
+        """Processes that the latest kill has left."""
+        self._gives_up_at = 0.0
+        """Moment to leave `_stuck` alone, in seconds of `time.monotonic`."""
 
     def reap(self) -> bool:
         """Collects ended children; whether any child is left."""
@@ -207,9 +211,9 @@ class Descendants:
     def _kill(self, is_spared: Callable[[int], bool]) -> None:
         """Kills until only spared processes are left, or the same processes stay in a driver for `KILL_LIMIT_S`.
 
-        Spared processes are stopped during the kill and continue afterwards.
+        Spared processes are stopped during the kill and continue afterwards. Processes that an earlier call has left
+        are not waited for again: the tuner waits for the supervisor only so long.
         """
-        stuck: list[int] = []
         while self.reap():
             left = signal_tree(os.getpid(), signal.SIGSTOP)
             spared = {pid for pid in left if is_spared(pid)}
@@ -217,9 +221,10 @@ class Descendants:
             for pid in left:
                 if pid not in spared:
                     send(pid, signal.SIGKILL)
-            if left != stuck:
-                stuck, deadline = left, time.monotonic() + KILL_LIMIT_S
-            if spared.issuperset(left) or time.monotonic() > deadline:
+            stuck = [pid for pid in left if pid not in spared]
+            if stuck != self._stuck:
+                self._stuck, self._gives_up_at = stuck, time.monotonic() + KILL_LIMIT_S
+            if not stuck or time.monotonic() > self._gives_up_at:
                 for pid in spared:
                     send(pid, signal.SIGCONT)
                 return

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from autotune.runner.handle import STOP_LIMIT_S
 from autotune.sandbox import process_tree
 from autotune.sandbox.process_tree import Descendants
 
@@ -15,10 +16,11 @@ SCRIPT, TIDIER = 7, 8
 
 
 class Tree:
-    """Two processes, of which one tidies up after the other, and a clock that is looked at once a second."""
+    """Two processes, of which one tidies up after the other, and a clock that goes on at each look."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_stuck: bool) -> None:
-        self.left, self._is_stuck, self._now_s = {SCRIPT, TIDIER}, is_stuck, 0.0
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_stuck: bool, look_s: float = 1.0) -> None:
+        self._look_s = look_s
+        self.left, self._is_stuck, self.now_s = {SCRIPT, TIDIER}, is_stuck, 0.0
         self.stopped: set[int] = set()
         monkeypatch.setattr(process_tree, "signal_tree", self._signal_all)
         monkeypatch.setattr(process_tree, "send", self._send)
@@ -43,8 +45,8 @@ class Tree:
             self.stopped.discard(pid)
 
     def _monotonic(self) -> float:
-        self._now_s += 1.0
-        return self._now_s
+        self.now_s += self._look_s
+        return self.now_s
 
 
 @pytest.mark.parametrize("is_stuck", [False, True])
@@ -55,3 +57,16 @@ def test_what_tidies_up_goes_on_also_when_a_killed_process_does_not_end(
     Descendants().end(grace_s=0.0, meanwhile=lambda: None)
     assert tree.left == ({SCRIPT, TIDIER} if is_stuck else {TIDIER})
     assert TIDIER not in tree.stopped
+
+
+def test_a_process_that_does_not_end_is_waited_for_once_by_all_passes_of_a_supervisor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tree, descendants = Tree(monkeypatch, is_stuck=True, look_s=0.1), Descendants()
+    tree.left.discard(TIDIER)
+    descendants.end(grace_s=1.0, meanwhile=lambda: None)
+    descendants.end(grace_s=0.0, meanwhile=lambda: None)
+    descendants.let_tidy()
+    assert tree.left == {SCRIPT} and tree.now_s < STOP_LIMIT_S, (
+        "the tuner would kill the supervisor, and lose the report"
+    )
