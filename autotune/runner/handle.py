@@ -236,6 +236,7 @@ class Handle:
             OSError: The request cannot be written.
         """
         paths = self._home.window(number)
+        self.memory.begin_anew(job)
         start = replace(self._start, kind=StartKind.LIVE, reason="", server_s=0.0, judged=lambda result: None)
         handle = Handle(
             job,
@@ -247,7 +248,7 @@ class Handle:
             start,
             time.monotonic(),
             home=self._home,
-            memory=self.memory.begin_anew(job),
+            memory=self.memory,
         )
         put(paths.job, encode(job), below=self._workspace.folder)
         return handle

@@ -73,16 +73,15 @@ class TrialMemory:
         self._job, self._is_cpu, self._servers = job, trains_on.is_cpu, servers
         self._before_looking: _Seen | None = None
 
-    def begin_anew(self, job: TrialJob) -> TrialMemory:
-        """This watch without its peaks, for another measurement in the trial's processes.
+    def begin_anew(self, job: TrialJob) -> None:
+        """Forgets the peaks, for another measurement in the trial's processes.
 
         Args:
             job: The job of the other measurement.
         """
-        self._job = job
+        self._job, self._before_looking = job, None
         self.host.begin_anew()
         self.device.begin_anew()
-        return self
 
     @property
     def last_bytes(self) -> int | None:

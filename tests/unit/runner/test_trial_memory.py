@@ -31,6 +31,9 @@ class Host:
     is_shared_memory_full: bool = False
     servers: Sequence[int] = ()
 
+    def begin_anew(self) -> None:
+        self.peak_bytes = 0
+
     def check(self, pids: Sequence[int], *, is_quiet: bool, servers: Sequence[int]) -> bool:
         self.last_bytes, self.servers = self.now_bytes, servers
         self.peak_bytes = max(self.peak_bytes, self.now_bytes)
@@ -45,6 +48,9 @@ class Device:
     now_bytes: int = 0
     last_bytes: int | None = None
     peak_bytes: int = 0
+
+    def begin_anew(self) -> None:
+        self.peak_bytes = 0
 
     def check(self, pids: Sequence[int]) -> int:
         self.last_bytes = self.now_bytes
@@ -133,6 +139,16 @@ def test_what_a_diagnosis_takes_for_its_looks_is_none_of_the_scripts() -> None:
     watched.memory.looking_begins()
     peaks = watched.memory.peaks([])
     assert (peaks.memory_bytes, peaks.host_bytes) == (3 * GIB, 2 * GIB)
+
+
+def test_another_measurement_has_none_of_the_peaks_before_an_earlier_diagnosis() -> None:
+    watched = Watched(GPU)
+    watched.look(host=2 * GIB, device=3 * GIB)
+    watched.memory.looking_begins()
+    watched.memory.begin_anew(job())
+    watched.look(host=1 * GIB, device=2 * GIB)
+    peaks = watched.memory.peaks([])
+    assert (peaks.memory_bytes, peaks.host_bytes) == (2 * GIB, 1 * GIB)
 
 
 def test_on_a_device_what_lies_outside_the_allocator_is_added_to_what_is_in_it() -> None:
