@@ -1,4 +1,4 @@
-"""Files of one trial: the single place with the names in a trial's folder. Standard library only."""
+"""Files of one trial, by name; files of a fork server alone are named where they are made. Standard library only."""
 
 from __future__ import annotations
 

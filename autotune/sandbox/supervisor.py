@@ -85,7 +85,8 @@ def main(spec_path: str, origin: Origin | None = None) -> SupervisorSpec | None:
     except OSError as failure:
         error = str(failure)
     if pid == 0:
-        return with_rollups(spec, origin) if origin is not None else spec
+        assert origin is not None, "only a forked trial goes on from here"
+        return with_rollups(spec, origin)
     started = Started(
         folder=str(Path(spec_path).parent),
         log=log,
