@@ -11,7 +11,7 @@ from autotune.model.maps import all_maps, mapped_settings, mapped_values
 from autotune.settings import BY_NAME, DOMAINS, INERT_ON_CPU, SETTINGS, Setting, Value
 from autotune.settings.cases import SearchCase
 from autotune.space.ranges import parse_range
-from autotune.space.refusals import why_no_samples, why_other_framework
+from autotune.space.refusals import why_no_free_batch, why_no_samples, why_other_framework
 from autotune.space.script_settings import script_settings_of
 from autotune.space.search_space import FREE_ACCUMULATION, FREE_BATCH_SIZES, SPLIT, SearchSpace, divisors_of
 from autotune.space.wishes import Wishes
@@ -168,6 +168,9 @@ class _Derivation:
 
     def _batch_parameters(self, domains: dict[str, list[Value]], allowed: dict[str, list[Value]]) -> None:
         reason = BY_NAME["batch_size"].refused(self._case)
+        if not self._is_fixed_batch:
+            is_declared = self._spec.samples_per_step is not None
+            reason = reason or why_no_free_batch(self._facts, is_declared=is_declared)
         if self._batch is None or (reason and not self._is_fixed_batch):
             self._refused.setdefault("batch_size", reason)
             self._refused.setdefault("grad_accum_steps", reason)

@@ -78,6 +78,23 @@ def why_no_samples(facts: ScriptFacts, *, is_declared: bool) -> str:
     return ""
 
 
+def why_no_free_batch(facts: ScriptFacts, *, is_declared: bool) -> str:
+    """Why rates at different effective batches cannot be compared; empty where samples are counted from the batches.
+
+    Args:
+        facts: Facts of the probe.
+        is_declared: The user gives the number of samples.
+    """
+    if is_declared:
+        return "--samples-per-step gives every optimizer step the same samples, so the smallest batch would look best"
+    if facts.loader is None and not facts.foreign_loader:
+        return (
+            "no torch DataLoader was seen to train, so steps are counted and not samples, and the smallest batch would "
+            "look best"
+        )
+    return ""
+
+
 def why_no_split(facts: ScriptFacts, *, splits_batch_norm: bool, mapped: Collection[str]) -> str:
     """Why the batch of a script cannot be divided into micro-batches soundly; empty when possible.
 

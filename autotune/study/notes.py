@@ -16,7 +16,7 @@ from autotune.model.result import TrialResult
 from autotune.model.search_result import Status
 from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial, History
-from autotune.space.refusals import why_no_split
+from autotune.space.refusals import why_no_free_batch, why_no_split
 from autotune.store.records import StudyRecord
 from autotune.study.budget import Budget
 from autotune.study.compile_cost import compile_note
@@ -103,6 +103,7 @@ def notes_on_search(
         yield f"About --time {format_minutes(enough_s)} is enough to compare one other setting with yours{trials}."
     mapped = mapped_settings(all_maps(spec.maps, facts))
     why_fixed = why_no_split(facts, splits_batch_norm=spec.allow_batchnorm_accumulation, mapped=mapped)
+    why_fixed = why_fixed or why_no_free_batch(facts, is_declared=spec.samples_per_step is not None)
     if facts.first_grad_norm == 0.0:
         yield "The script's first step has gradients of zero: it may learn nothing. Its speed is measured all the same."
     if gain := describe(gains, can_search=not why_fixed):

@@ -10,7 +10,7 @@ from autotune.model.maps import all_maps, mapped_arguments
 from autotune.settings import Group, Settings, stream_prefetch
 from autotune.space.derive import derive_space
 from autotune.space.script_settings import script_settings_of
-from tests.unit.facts import cpu_machine, gpu_machine, loader_facts, script_facts, search_spec
+from tests.unit.facts import cpu_machine, gpu_machine, keras_script_facts, loader_facts, script_facts, search_spec
 
 
 def space_of(facts=None, machine=None, **spec):
@@ -348,6 +348,35 @@ def test_a_free_batch_has_its_own_parameters():
     space = space_of(effective_batch="16..256")
     assert "split" not in space.domains
     assert space.allowed["batch_size"] == (16, 32, 64, 128, 256)
+
+
+BY_ARGUMENTS = {"loader": None, "argument_batch": 12, "num_micro_batches_per_step": 8, "num_backwards_per_step": 8}
+"""A script like nanoGPT: no loader, and arguments for the batch and the accumulation."""
+BATCH_MAPS = (("batch_size", "--batch_size={}"), ("grad_accum_steps", "--accumulation={}"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "samples_per_step", "word"),
+    [
+        (script_facts(**BY_ARGUMENTS), None, "steps are counted and not samples"),
+        (script_facts(**BY_ARGUMENTS), 96.0, "--samples-per-step gives every optimizer step the same samples"),
+        (script_facts(), 64.0, "--samples-per-step gives every optimizer step the same samples"),
+    ],
+)
+@pytest.mark.parametrize("effective_batch", ["free", "16..256"])
+def test_a_free_batch_is_refused_by_name_where_a_step_counts_the_same_samples_whatever_the_batch(
+    facts, samples_per_step, word, effective_batch
+):
+    asked = {"maps": BATCH_MAPS, "samples_per_step": samples_per_step}
+    with pytest.raises(SearchSpaceError, match=f"--effective-batch {effective_batch}: .*{word}"):
+        space_of(facts, effective_batch=effective_batch, **asked)
+    assert len(space_of(facts, **asked).allowed["split"]) > 1
+
+
+def test_a_free_batch_is_searched_where_its_samples_are_counted():
+    foreign = script_facts(**BY_ARGUMENTS, foreign_loader="tensorflow")
+    for facts in (foreign, keras_script_facts()):
+        assert len(space_of(facts, effective_batch="free", maps=BATCH_MAPS).allowed["batch_size"]) > 1
 
 
 def test_little_shared_memory_rules_out_long_queues():

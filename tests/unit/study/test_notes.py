@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
+from autotune.host import fingerprint
 from autotune.measure.paired import SHARED_ERROR, Final, compare
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult, RankStatus, TrialResult
-from autotune.study.notes import _on_checkpoints, _on_ratio
+from autotune.model.search_result import Status
+from autotune.protocol.codec import to_plain
+from autotune.search.history import History
+from autotune.settings import Settings
+from autotune.store.records import StudyRecord
+from autotune.study.budget import Budget
+from autotune.study.larger_batches import BatchGain
+from autotune.study.notes import _on_checkpoints, _on_ratio, notes_on_search
 from autotune.verdict.aggregate import measurement_of
+from tests.unit.facts import cpu_machine, script_facts, search_spec
 from tests.unit.measure.simulated import make_blocks
 
 
@@ -62,3 +72,24 @@ def test_checkpoints_are_told_with_their_cost_and_with_the_rates_that_include_th
     assert note.startswith("In 2 of 3 measurements") and "The rates of 1 of them include it" in note
     [note] = _on_checkpoints([result_of([0.5] * 8, *range(8))])
     assert note.startswith("In 1 of 1 measurements the script saved a checkpoint. The rates of 1")
+
+
+@pytest.mark.parametrize(("samples_per_step", "is_offered"), [(None, True), (64.0, False)])
+def test_a_free_batch_is_offered_only_to_a_search_that_could_choose_the_batch(
+    samples_per_step: float | None, is_offered: bool
+) -> None:
+    study = StudyRecord(
+        name="train",
+        spec=search_spec(samples_per_step=samples_per_step),
+        fingerprint={
+            "arguments": "",
+            "host": to_plain(fingerprint(cpu_machine().device, num_devices=1, torch_version="")),
+        },
+        created_at=datetime.now(UTC),
+        facts=script_facts(),
+    )
+    gains = (BatchGain(factor=2, effective_batch=128, ratio=1.5),)
+    budget = Budget(600.0, 0.0, lambda: 0.0)
+    notes = " ".join(notes_on_search(study, Status.NO_GAIN, History([], Settings()), gains, budget))
+    assert "At 2x the batch your device would do +50%" in notes
+    assert ("--effective-batch" in notes) is is_offered
