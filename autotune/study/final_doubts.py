@@ -111,7 +111,7 @@ def contradiction(
 ) -> str:
     """The reason to doubt a gain, by single trials of the same settings; empty where trials and finals agree.
 
-    Disturbed trials do not count against quiet finals.
+    Disturbed trials do not count against quiet finals, and trials that were ended early have no such rate.
 
     Args:
         gain: Winner against baseline in the finals.
@@ -120,7 +120,7 @@ def contradiction(
         records: The finals.
     """
     rates = (winner.samples_per_second, baseline.samples_per_second)
-    if rates[0] is None or rates[1] is None:
+    if rates[0] is None or rates[1] is None or not (winner.is_feasible and baseline.is_feasible):
         return ""
     numbers = {winner.number, baseline.number}
     surroundings = [record.result.surroundings for record in records if record.number in numbers]

@@ -197,9 +197,11 @@ class Finals:
         Where the fewest rounds of the best trial no longer fit, as after a long compilation, the best trial with fewest
         rounds that do fit takes the place: a verified gain is worth more than an unverified larger gain. For the same
         reason a single contender is above suspicion of gains from other load, if possible.
+
+        A baseline whose trial ended as too slow to win is measured too: without it nothing can be published.
         """
         best = list(finalists[: self._budget.affordable_finalists()])
-        own = {baseline.number: baseline} if baseline is not None and baseline.is_feasible else {}
+        own = {baseline.number: baseline} if baseline is not None and baseline.outcome.is_complete else {}
         if len(best) == 1 and own and is_chosen:
             sound = [trial for trial in finalists if not is_suspect(trial, baseline)] or finalists
             best = [trial for trial in sound if self._budget.affords_least_rounds((trial.number, *own))][:1] or best
@@ -390,7 +392,7 @@ class Finals:
         Open: a contender may be faster than the present choice, by more than a percent as far as expected. Wide: a long
         interval of the gain, which a minute of rounds narrows by a percent or more.
         """
-        if baseline is None or not baseline.is_feasible or len(contenders) < 2:
+        if baseline is None or not baseline.outcome.is_complete or len(contenders) < 2:
             return False
         if not self._budget.affords_rounds(1, contenders):
             return False
@@ -470,7 +472,7 @@ class Finals:
 
     def _is_doubtful(self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> bool:
         """Whether further rounds may settle a doubt: a ratio unlike the trials', or too few quiet rounds."""
-        if baseline is None or not baseline.is_feasible or not self._budget.affords_rounds(1, running):
+        if baseline is None or not baseline.outcome.is_complete or not self._budget.affords_rounds(1, running):
             return False
         result = self._result(running, baseline)
         return result is not None and bool(result.doubt or self._waiting_for_quiet(running, baseline))
@@ -668,12 +670,14 @@ def results_without_choice(
 ) -> dict[int, TrialResult]:
     """Results of the finalists' own trials, by number; empty when the finalists were chosen among several trials.
 
-    A baseline without a rival counts as not chosen: its trial has a rate, and further runs would compare nothing.
+    A baseline without a rival counts as not chosen: its trial has a rate, and further runs would compare nothing. A
+    trial that ended as too slow to win was not measured in full, and has no result here.
     """
     if finalists and num_rivals(history.feasible, history) > 1:
         return {}
     numbers = {trial.number for trial in (*finalists, history.baseline) if trial is not None}
-    return {trial.number: trial.result for trial in read_trials() if trial.number in numbers}
+    found = [trial for trial in read_trials() if trial.number in numbers]
+    return {trial.number: trial.result for trial in found if trial.result.outcome is not Outcome.RACED_OUT}
 
 
 def fits(records: Sequence[FinalRecord], number: int) -> bool:

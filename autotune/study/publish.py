@@ -115,6 +115,8 @@ def make_result(
     best, baseline = history.best, history.baseline
     records = finals.records if finals is not None else ()
     winner = finals.winner if finals is not None else best
+    if status is Status.TOO_SHORT and finals is not None and _is_uncompared(finals, baseline):
+        winner = baseline
     before = _bottleneck(baseline, records, trials, target)
     after = _bottleneck(winner, records, trials, target)
     comparison = finals.comparison if finals is not None else None
@@ -195,7 +197,7 @@ def status_of(
     if finals is not None:
         if baseline is not None and finals.winner.number != baseline.number and not _fits(baseline, finals):
             return Status.BASELINE_INFEASIBLE
-        if not finals.is_compared:
+        if not finals.is_compared or _is_uncompared(finals, baseline):
             return Status.TOO_SHORT
         return Status.IMPROVED if finals.comparison is not None and finals.comparison.is_gain else Status.NO_GAIN
     if is_stopped:
@@ -204,6 +206,11 @@ def status_of(
     if is_limit and all(outcome is Outcome.INTERRUPTED for outcome in outcomes):
         return Status.TOO_SHORT
     return Status.NO_FEASIBLE if any(outcome.is_infeasible for outcome in outcomes) else Status.ALL_FAILED
+
+
+def _is_uncompared(finals: FinalsResult, baseline: FinishedTrial | None) -> bool:
+    """Whether other settings than the script's own lead the finals, without a comparison with the script's own."""
+    return finals.comparison is None and (baseline is None or finals.winner.number != baseline.number)
 
 
 def _fits(trial: FinishedTrial, finals: FinalsResult) -> bool:

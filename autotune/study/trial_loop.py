@@ -244,9 +244,11 @@ class TrialLoop:
             window_limit_s: Longest window, in seconds.
             later: The finals that must follow. A disturbed final is repeated only if these finals still fit the time.
         """
+        is_own = settings == self._search.script_settings
         job = self._jobs.trial(
             settings,
-            incumbent=self._incumbent(),
+            # Everything is compared with the script's own settings, however slow they are.
+            incumbent=None if is_own else self._incumbent(),
             is_final=is_final,
             is_shared=is_shared,
             window_limit_s=window_limit_s,

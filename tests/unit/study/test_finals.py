@@ -13,15 +13,16 @@ from autotune.measure.paired import SHARED_ERROR
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, StartKind, TrialResult
 from autotune.model.search_result import Status
-from autotune.model.trial_records import FinalRecord
+from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial, History
 from autotune.settings import Precision, Settings
 from autotune.study.budget import FINAL_WINDOW_S, NUM_ROUNDS, Budget, LaterFinals
-from autotune.study.finals import Finals, FinalsResult, _tie_key, published_rate
+from autotune.study.finals import Finals, FinalsResult, _tie_key, published_rate, results_without_choice
 from autotune.study.notes import notes_of
 from autotune.study.publish import status_of
 from autotune.study.stop import StopRequest
 from autotune.study.trial_loop import NO_LATER_FINALS
+from tests.unit.grids import ok
 
 RATES = {0: 100.0, 1: 150.0, 2: 148.0, 3: 120.0}
 """Trial 0 is the baseline."""
@@ -132,7 +133,12 @@ class Bench:
 
     def add_spent(self, study: str, spent_s: float) -> None: ...
 
-    def run(self, *numbers: int, unselected: dict[int, TrialResult] | None = None) -> FinalsResult:
+    def run(
+        self,
+        *numbers: int,
+        unselected: dict[int, TrialResult] | None = None,
+        baseline: FinishedTrial | None = None,
+    ) -> FinalsResult:
         loop: Any = self
         finals = Finals(
             study="train",
@@ -143,7 +149,7 @@ class Bench:
             on_event=lambda event: None,
             seed=0,
         )
-        result = finals.run([trial(number) for number in numbers], trial(0), unselected)
+        result = finals.run([trial(number) for number in numbers], baseline or trial(0), unselected)
         assert result is not None, "it was stopped"
         return result
 
@@ -196,6 +202,44 @@ def test_a_round_that_an_earlier_session_left_half_done_is_run_anew_and_whole_on
     assert after[0, 0] is before[0, 0] and after[0, 1] is before[0, 1]
     assert after[1, 0] is not before[1, 0]
     assert len(after) == 2 * NUM_ROUNDS and len(bench.limits) == 4
+
+
+def test_a_baseline_that_lost_its_race_is_measured_in_full_before_anything_is_published() -> None:
+    """Trials taken over from a study under another cap are there before the baseline's trial."""
+    raced = replace(trial(0), outcome=Outcome.RACED_OUT)
+    bench = Bench(total_s=1000.0)
+    result = bench.run(1, 2, baseline=raced)
+    assert bench.rounds(0) == [0, 1, 2]
+    assert result.comparison is not None and result.comparison.ratio == pytest.approx(1.5, rel=0.01)
+    assert status_of(finals=result, baseline=raced, trials=(), is_stopped=False) is Status.IMPROVED
+    assert not result.doubt
+
+
+def test_a_trial_that_lost_its_race_is_no_round_of_the_finals() -> None:
+    raced = replace(trial(0), outcome=Outcome.RACED_OUT)
+    history = History([raced, trial(1)], raced.settings)
+    records = [
+        TrialRecord(
+            number=each.number,
+            settings=each.settings,
+            stage=each.stage,
+            result=replace(ok(100.0), outcome=each.outcome, reason="It ended."),
+            started_at=datetime.now(UTC),
+            finished_at=datetime.now(UTC),
+            environment={},
+            optuna_told=True,
+        )
+        for each in (raced, trial(1))
+    ]
+    assert results_without_choice(history, [trial(1)], lambda: records).keys() == {1}
+
+
+@pytest.mark.parametrize("baseline", [None, replace(trial(0), outcome=Outcome.CRASHED)])
+def test_settings_without_a_comparison_are_no_gain_and_no_proof_that_there_is_none(
+    baseline: FinishedTrial | None,
+) -> None:
+    finals = FinalsResult(winner=trial(1), baseline=baseline, comparison=None, records=())
+    assert status_of(finals=finals, baseline=baseline, trials=(), is_stopped=False) is Status.TOO_SHORT
 
 
 def test_windows_shrink_so_that_the_finals_end_in_time() -> None:

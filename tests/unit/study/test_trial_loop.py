@@ -28,7 +28,7 @@ from autotune.space.derive import derive_space
 from autotune.store.records import StudyRecord
 from autotune.store.repository import Repository
 from autotune.study.budget import Budget, LaterFinals
-from autotune.study.finals import Finals
+from autotune.study.finals import Finals, FinalsResult
 from autotune.study.jobs import Jobs
 from autotune.study.publish import count_trials, make_result, status_of, tuned_config, write_tuned_config
 from autotune.study.run_times import RunTimes
@@ -197,6 +197,18 @@ def test_a_short_search_goes_on_in_its_process_and_a_long_one_pays_for_another(b
     assert loop._prices().can_go_on(other) is not is_short, "the plan keeps its steps"
 
 
+def test_the_scripts_own_settings_race_against_nothing(bench):
+    """Faster trials may come first: taken over, or of another tuner. Without a baseline nothing can be published."""
+    made = bench()
+    runner = Keeping(made.measure, FACTS)
+    loop = made.loop(runner)
+    own = made.space.script_settings
+    loop._trial(made.search.ask())
+    for settings, incumbent in ((own, None), (replace(own, num_workers=2), 100.0)):
+        loop.measure(settings, is_final=False)
+        assert runner.job.request.incumbent_samples_per_second == incumbent
+
+
 def short_on_time(made, runner):
     """A loop after 100 s of 200 s, with a process whose finals are planned to be shared."""
     loop = made.loop(runner)
@@ -339,6 +351,17 @@ def test_nothing_faster_keeps_the_baseline(bench):
     assert result.status is Status.NO_GAIN
     assert result.best.settings == result.baseline.settings
     assert result.speedup is None
+
+
+def test_settings_that_were_not_compared_with_the_scripts_own_are_not_the_answer(bench):
+    one = bench(max_trials=4)
+    one.loop().run()
+    best = one.search.history.best
+    assert best.settings != one.search.baseline.settings
+    result = one.result(FinalsResult(winner=best, baseline=one.search.baseline, comparison=None, records=()))
+    assert result.status is Status.TOO_SHORT
+    assert result.best.settings == result.baseline.settings
+    assert any(f"not confirmed by finals: trial {best.number}" in note for note in result.notes)
 
 
 def test_a_cap_below_everything_is_no_feasible(bench):
