@@ -7,6 +7,7 @@ above. As a prediction the minimum is worthless when loader and training share c
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import replace
 from functools import lru_cache
@@ -102,17 +103,18 @@ class Bounds:
         """Factor by which another micro-batch would change the compute-only rate; None before two were measured.
 
         The time per sample has a part paid once per micro-batch and a part paid per sample: a straight line in 1 /
-        micro-batch, through the two largest measured. If two micro-batches were measured only with different settings,
-        the largest gain among those settings counts.
+        micro-batch, through the two largest measured, each at its fastest accumulation. If two micro-batches were
+        measured only with different settings, the largest gain among those settings counts.
         """
         if not settings.batch_size:
             return None
-        lines: defaultdict[Settings, list[tuple[float, float]]] = defaultdict(list)
+        lines: defaultdict[Settings, dict[float, float]] = defaultdict(dict)
         for part, rate in self._compute.items():
             if part.batch_size:
-                lines[_without_batch(part)].append((1 / part.batch_size, 1 / rate))
+                line, place = lines[_without_batch(part)], 1 / part.batch_size
+                line[place] = min(line.get(place, math.inf), 1 / rate)
         gains = {
-            part: _gain(sorted(points)[:2], 1 / settings.batch_size, 1 / micro_batch)
+            part: _gain(sorted(points.items())[:2], 1 / settings.batch_size, 1 / micro_batch)
             for part, points in lines.items()
             if len(points) > 1
         }
@@ -146,7 +148,7 @@ def _without_batch(part: Settings) -> Settings:
 
 
 def _gain(points: list[tuple[float, float]], here: float, there: float) -> float:
-    """Ratio of the times per sample at two places on the line through two points."""
+    """Ratio of the times per sample at two places on the line through two points at different places."""
     (near, near_s), (far, far_s) = points
     slope = max(0.0, (far_s - near_s) / (far - near))
     return (near_s + slope * (here - near)) / max(near_s + slope * (there - near), 1e-12)

@@ -423,6 +423,15 @@ def test_a_second_micro_batch_tells_what_others_would_gain():
     assert bounds.batch_gain(own(space), 32) == pytest.approx(0.5)
 
 
+def test_one_micro_batch_with_several_accumulations_tells_nothing_of_other_micro_batches():
+    space = free(64)
+    trials = [trial(n, own(space, grad_accum_steps=n + 1), 100.0 + n) for n in range(3)]
+    assert Bounds(History(trials, own(space)), device_is_cpu=True).batch_gain(own(space), 128) is None
+    smaller = trial(3, own(space, batch_size=32), 51.0)
+    bounds = Bounds(History([*trials, smaller], own(space)), device_is_cpu=True)
+    assert bounds.batch_gain(own(space), 32) == pytest.approx(0.5)
+
+
 def test_a_finished_plan_holds_while_the_trials_that_it_visited_are_the_same():
     space = accelerator(num_workers=2)
     trials = [trial(0, own(space), 99.0, compute=100.0, wait=0.01)]
