@@ -143,6 +143,10 @@ class Finals:
             self._on_event(FinalsStarted(numbers=numbers, num_rounds=num_left, is_shared=self._is_shared))
         running, num_late, num_whole = dict(contenders), 0, 0
         for round_index in range(MAX_ROUNDS):
+            able = self._able(running, baseline)
+            if self._is_whole(round_index, able):
+                running, num_whole = able, num_whole + 1
+                continue
             if round_index >= num_rounds and is_look(round_index):
                 in_doubt = self._in_doubt(running, baseline)
                 is_again = round_index < DOUBT_FACTOR * num_rounds and self._is_doubtful(running, baseline)
@@ -155,7 +159,8 @@ class Finals:
                     num_rounds = min(num_rounds, round_index)  # Every other contender is slower: this was decided.
                     break
             able = self._able(running, baseline)
-            running = self._affordable(able, baseline, num_rounds - round_index)
+            ahead = range(round_index, max(num_rounds, round_index + 1))
+            running = self._affordable(able, baseline, sum(not self._is_whole(index, able) for index in ahead))
             num_late += len(able) - len(running)
             if not self._is_whole(round_index, running) and not self._can_measure(running):
                 break
@@ -186,7 +191,9 @@ class Finals:
             self._is_shared = True
             self._budget.share_process()
             contenders = self._contenders(sharing, baseline, is_chosen=False)
-        self._num_rivals = max(1, sum(baseline is None or number != baseline.number for number in contenders))
+        known = {record.number for record in self._repository.finals(self._study)}
+        own = {baseline.number} if baseline is not None else set()
+        self._num_rivals = max(1, len((known | contenders.keys()) - own))
         return contenders
 
     def _contenders(
@@ -202,10 +209,30 @@ class Finals:
         """
         best = list(finalists[: self._budget.affordable_finalists()])
         own = {baseline.number: baseline} if baseline is not None and baseline.outcome.is_complete else {}
-        if len(best) == 1 and own and is_chosen:
+        begun = self._begun(finalists, own, num_wanted=len(best))
+        if begun:
+            best = begun
+        elif len(best) == 1 and own and is_chosen:
             sound = [trial for trial in finalists if not is_suspect(trial, baseline)] or finalists
             best = [trial for trial in sound if self._budget.affords_least_rounds((trial.number, *own))][:1] or best
         return {trial.number: trial for trial in best} | own
+
+    def _begun(
+        self, finalists: Sequence[FinishedTrial], own: Mapping[int, FinishedTrial], *, num_wanted: int
+    ) -> list[FinishedTrial]:
+        """The rivals in the rounds of an earlier session, the fastest first; empty before a run of a rival.
+
+        The latest round may be half done, and the round before has all who were still running. A first round that may
+        be half done is filled up to the wanted number.
+        """
+        records = self._repository.finals(self._study)
+        latest = max((record.round for record in records), default=0)
+        running = {record.number for record in records if record.round >= latest - 1} - own.keys()
+        begun = [trial for trial in finalists if trial.number in running]
+        if not begun or latest:
+            return begun
+        others = [trial for trial in finalists if trial.number not in running and trial.number not in own]
+        return begun + others[: max(0, num_wanted - len(begun))]
 
     def _num_planned(self, contenders: Mapping[int, FinishedTrial], unselected: Mapping[int, TrialResult]) -> int:
         """Planned rounds: a single measured contender is compared with nothing, and needs no round beyond the trial."""
@@ -291,7 +318,7 @@ class Finals:
     ) -> dict[int, FinishedTrial]:
         """The contenders that go on; the slowest are dropped while the given number of rounds does not fit the time."""
         remaining = dict(running)
-        while len(remaining) > 2 and not self._budget.affords_rounds(max(1, num_rounds), remaining):
+        while len(remaining) > 2 and not self._budget.affords_rounds(num_rounds, remaining):
             others = [number for number in remaining if baseline is None or number != baseline.number]
             del remaining[min(others, key=lambda number: self._latest_rate(remaining[number]))]
         return remaining

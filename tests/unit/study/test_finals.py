@@ -204,6 +204,47 @@ def test_a_round_that_an_earlier_session_left_half_done_is_run_anew_and_whole_on
     assert len(after) == 2 * NUM_ROUNDS and len(bench.limits) == 4
 
 
+def test_a_resume_with_time_for_one_round_keeps_who_has_run_the_rounds_before() -> None:
+    """Trial 2 leads in the finals. All three rounds fit the time no more, but two of them are there."""
+    bench = Bench(total_s=1000.0, factors={2: (1.1,)})
+    bench.run(1, 2)
+    bench.records = [record for record in bench.records if record.round < NUM_ROUNDS - 1]
+    bench.now_s = bench.total_s - 65.0
+    result = bench.run(1, 2)
+    assert result.winner.number == 2 and result.shortened == ""
+    assert bench.rounds(0) == bench.rounds(2) == [0, 1, 2]
+
+
+def test_a_resume_after_the_last_round_gives_the_answer_of_the_session_before() -> None:
+    bench = Bench(total_s=1000.0)
+    before = bench.run(1, 2, 3)
+    num_runs, bench.now_s = len(bench.limits), bench.total_s - 90.0
+    assert bench.budget.affordable_finalists() == 1
+    after = bench.run(1, 2, 3)
+    assert len(bench.limits) == num_runs
+    assert (after.winner.number, after.comparison) == (before.winner.number, before.comparison)
+
+
+def test_a_resume_within_the_first_round_measures_who_had_not_run() -> None:
+    bench = Bench(total_s=1000.0)
+    bench.run(1, 2)
+    bench.records = [record for record in bench.records if record.round == 0 and record.number != 2]
+    bench.run(1, 2)
+    assert all(bench.rounds(number) == [0, 1, 2] for number in range(3))
+
+
+def test_a_resume_leaves_out_who_was_dropped_two_rounds_before() -> None:
+    bench = Bench(total_s=1000.0)
+    bench.run(1, 2, 3)
+    dropped = {(0, 3)}
+    bench.records = [
+        record for record in bench.records if record.number != 3 or (record.round, record.number) in dropped
+    ]
+    num_runs = len(bench.limits)
+    bench.run(1, 2, 3)
+    assert bench.rounds(3) == [0] and len(bench.limits) == num_runs
+
+
 def test_a_baseline_that_lost_its_race_is_measured_in_full_before_anything_is_published() -> None:
     """Trials taken over from a study under another cap are there before the baseline's trial."""
     raced = replace(trial(0), outcome=Outcome.RACED_OUT)
