@@ -106,6 +106,20 @@ def disturbed_words(records: Sequence[FinalRecord]) -> str:
     return f"{len(sentences)} of {len(rounds)} rounds of the finals were disturbed, for instance: {first}{rest}"
 
 
+def failure_words(records: Sequence[FinalRecord], own: int) -> str:
+    """A sentence on failed runs of the script's own settings; empty without such a run.
+
+    Args:
+        records: The finals.
+        own: Number of the trial of the script's own settings.
+    """
+    runs = [record.result for record in records if record.number == own]
+    failed = [result for result in runs if result.outcome.is_failed]
+    if not failed:
+        return ""
+    return f"Your own settings failed in {len(failed)} of {len(runs)} runs of the finals, for instance: {failed[0].why}"
+
+
 def contradiction(
     gain: Comparison, winner: FinishedTrial, baseline: FinishedTrial, records: Sequence[FinalRecord]
 ) -> str:

@@ -461,6 +461,8 @@ class Finals:
             return None
         numbers = {final.candidate for final in finals}
         against = baseline.number if baseline is not None and baseline.number in numbers else None
+        if against is not None and fits(records, against):
+            finals = _without_failures(finals, against)
         if against is None or numbers == {final.candidate for final in finals if not final.feasible}:
             number = _fastest(finals, against)
             return FinalsResult(winner=contenders[number], baseline=baseline, comparison=None, records=records)
@@ -476,7 +478,10 @@ class Finals:
             number = against  # The script's own settings failed in a round: the gain over the script is unknown.
         comparison = comparisons.get(number) if number != against else None
         winner, told = contenders[number], [final_doubts.shared_words(records), final_doubts.disturbed_words(records)]
-        told += self._taken_back(contenders, contenders[against], records)
+        told += [
+            final_doubts.failure_words(records, against),
+            *self._taken_back(contenders, contenders[against], records),
+        ]
         told += [self._unproven(finals, against)] if number == against else []
         is_gain = comparison is not None and comparison.is_gain
         return FinalsResult(
@@ -542,7 +547,8 @@ class Finals:
         for number in {final.candidate for final in finals} - {against}:
             found = self._compare(finals, number, against)
             narrow = self._compare(finals, number, against, confidence=LIKELY_CONFIDENCE)
-            if found is not None and narrow is not None and narrow.is_gain and found.ratio >= LEAST_LIKELY_GAIN:
+            is_open = found is not None and not found.is_gain and found.ratio >= LEAST_LIKELY_GAIN
+            if found is not None and is_open and narrow is not None and narrow.is_gain:
                 likely[number] = found
         if not likely:
             return ""
@@ -626,6 +632,14 @@ def _as_finals(records: Sequence[FinalRecord]) -> list[Final]:
         )
         for record in records
     ]
+
+
+def _without_failures(finals: list[Final], own: int) -> list[Final]:
+    """The runs without failed runs of the script's own settings in further rounds.
+
+    The planned rounds tell whether the script's own settings can be compared with; a later failure takes nothing back.
+    """
+    return [final for final in finals if final.feasible or final.candidate != own or final.round < NUM_ROUNDS]
 
 
 def _rate(result: TrialResult) -> float:

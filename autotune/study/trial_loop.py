@@ -255,7 +255,7 @@ class TrialLoop:
         )
         first = self._undisturbed(job, is_final=is_final, later=later)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
-        has_time = self._budget.left_to_trials_s if is_final else self._limit_s(self._as_learned(job))
+        has_time = self._budget.left_to_finals_s if is_final else self._limit_s(self._as_learned(job))
         if not is_again or self._stop.level or not has_time:
             return first
         note = f"A first run ended {first.outcome}: {first.why}"

@@ -500,6 +500,22 @@ def test_settings_that_cannot_be_compared_with_the_scripts_own_do_not_win() -> N
     assert (result.winner.number, result.comparison) == (0, None)
 
 
+@pytest.mark.parametrize("outcome", [Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.INVALID])
+def test_a_late_failure_of_the_scripts_own_settings_is_told_and_takes_no_gain_back(outcome: Outcome) -> None:
+    noisy = {0: (0.95, 1.05, 1.0, 0.97, 1.04, 1.0), 1: (1.04, 0.97, 1.0, 1.05, 0.96, 1.0)}
+    bench = Bench(1000.0, factors=noisy, failing=((3, 0, outcome),))
+    result = bench.run(1)
+    assert len(bench.rounds(0)) > NUM_ROUNDS, "the failure is in a further round"
+    assert result.winner.number == 1 and result.comparison is not None and result.comparison.is_gain
+    assert "Your own settings failed in 1 of" in " ".join(result.told)
+
+
+def test_a_gain_that_a_failure_leaves_out_is_not_said_to_be_within_the_noise() -> None:
+    told = " ".join(Bench(1000.0, failing=((1, 0, Outcome.CRASHED),)).run(1).told)
+    assert "Your own settings failed in 1 of 4 runs of the finals" in told and "It failed." in told
+    assert "likely faster" not in told
+
+
 def test_where_the_scripts_own_settings_do_not_fit_in_a_round_the_fastest_that_do_win() -> None:
     result = Bench(1000.0, failing=((1, 0, Outcome.OVER_CAP),)).run(1)
     assert (result.winner.number, result.comparison) == (1, None)

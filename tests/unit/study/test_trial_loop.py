@@ -619,6 +619,17 @@ def test_a_baseline_that_fails_is_run_again_without_what_the_probe_wrote(bench):
     assert record.result.outcome is Outcome.OK
 
 
+def test_a_final_that_fails_is_run_again_in_the_time_of_the_finals(bench, monkeypatch):
+    one = bench()
+    loop = one.loop()
+    loop._runner = always_failing("RuntimeError: the device is busy")(one.measure, FACTS)
+    monkeypatch.setattr(Budget, "left_to_trials_s", property(lambda budget: 0.0))
+    again = loop.measure(one.space.script_settings, is_final=True)
+    assert any("A first run ended crashed" in note for note in again.notes)
+    monkeypatch.setattr(Budget, "left_to_finals_s", property(lambda budget: 0.0))
+    assert not loop.measure(one.space.script_settings, is_final=True).notes
+
+
 def test_a_final_beside_a_neighbour_is_run_again_and_a_trial_is_not(bench):
     """Trials only choose the finalists, and a second run of each would cost half of the search."""
     one = bench(max_trials=1)
