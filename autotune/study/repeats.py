@@ -25,6 +25,8 @@ class Repeats:
     def undisturbed(self, run: Callable[[], TrialResult], may_repeat: Callable[[TrialResult], bool]) -> TrialResult:
         """The result of a run; after a disturbed run, the quieter of two runs.
 
+        A second run that fails for another reason than memory has no rate, and the disturbed first run counts.
+
         Args:
             run: Runs the script.
             may_repeat: Whether there is time for a second run like the first.
@@ -35,7 +37,8 @@ class Repeats:
             return first
         self._num_left -= 1
         second = run()
-        if second.outcome is Outcome.INTERRUPTED or _load(second) > _load(first):
+        tells = second.outcome.is_complete or second.outcome.is_infeasible
+        if not tells or _load(second) > _load(first):
             return first
         return replace(second, notes=(*second.notes, f"A first run was thrown away: {' '.join(disturbed)}"))
 

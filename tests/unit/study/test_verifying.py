@@ -9,6 +9,8 @@ import pytest
 from autotune.emit.tuned_config import read_config
 from autotune.errors import EveryTrialFailedError, UsageError
 from autotune.lab.function_runner import Measured, OutOfMemoryError
+from autotune.model.outcome import Outcome
+from autotune.model.result import TrialResult
 from autotune.model.search_result import SearchResult, Status
 from autotune.model.surroundings import Surroundings
 from autotune.model.verification import Finding
@@ -177,6 +179,18 @@ def test_a_run_beside_a_neighbour_is_run_again_and_the_note_says_so():
 def test_the_quieter_of_two_disturbed_runs_counts():
     result, _ = repeated(beside(0.8, 90.0), beside(1.9, 10.0))
     assert result.measurement.samples_per_second == 90.0
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.INVALID, Outcome.INTERRUPTED])
+def test_a_repeat_that_fails_does_not_take_the_place_of_a_rate(outcome):
+    result, queue = repeated(beside(0.8, 90.0), TrialResult(outcome=outcome, reason="It failed."))
+    assert result.measurement.samples_per_second == 90.0
+    assert queue == []
+
+
+def test_a_repeat_that_runs_out_of_memory_tells_more_than_a_rate():
+    result, _ = repeated(beside(0.8, 90.0), TrialResult(outcome=Outcome.OUT_OF_MEMORY, reason="It is full."))
+    assert result.outcome is Outcome.OUT_OF_MEMORY
 
 
 def test_a_quiet_run_is_not_repeated():
