@@ -100,7 +100,7 @@ class TrialJob:
     """Optimizer steps of a script that ended too early; most of the steps must come after the warm-up. None for other
     scripts."""
     samples_per_step: float | None = None
-    """Samples of one optimizer step under the script's own settings, as declared by the user."""
+    """Samples of one optimizer step of all ranks under the script's own settings, as declared by the user."""
     config: str = ""
     """File of the tuned config, in real training."""
     watch: RunWatch | None = None

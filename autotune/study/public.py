@@ -82,7 +82,7 @@ def search(
         set: Search only these values: setting or knob -> `a,b,c`, `low..high`, or a sequence.
         fix: Do not search: setting or knob -> value.
         map: Setting or knob -> the matching argument of the script, such as `--workers={}`.
-        samples_per_step: Samples per optimizer step, above 0, for loaders without countable samples.
+        samples_per_step: Samples per optimizer step over all devices, above 0, for loaders without countable samples.
         take_over: A study with trials that count too if they fit.
         out: Path of the tuned config, `.yaml`, `.toml` or `.json`; None = `autotune.yaml` below `cwd`.
         force: Overwrite whatever is at `out`.

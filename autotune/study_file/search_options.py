@@ -284,7 +284,7 @@ OPTIONS = (
     SearchOption(
         name="samples_per_step",
         kind=Kind.AMOUNT,
-        help="Samples per optimizer step, where they cannot be counted.",
+        help="Samples per optimizer step over all devices, where they cannot be counted.",
         unsaid="counted",
         metavar="N",
         verbs=TRYING,

@@ -23,7 +23,7 @@ from autotune.protocol.progress_marks import Mark
 from autotune.trial.loader.foreign_batches import ForeignBatches
 from autotune.trial.loader.loaders import LoaderRecord
 from autotune.trial.meter.block_recorder import Count
-from autotune.trial.meter.counters import Counters
+from autotune.trial.meter.counters import Counters, declared_samples
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.meter.rank_sync import Agreement, Progress
 from autotune.trial.observed_values import Observed
@@ -148,11 +148,13 @@ class CountedRun(RunSession, ScriptQuestions):
         """Begins to count, after the first step."""
         rank, world_size = rank_report.identity()
         self._agreement = Agreement(Progress(self._paths.progress), rank, world_size)
-        declared = self._job.samples_per_step
+        is_counted = self._has_loader or self._counts_foreign
         self._counters = Counters(
             self._applied.steps,
             has_loader=self._has_loader,
-            samples_per_step=declared if self._has_loader or self._counts_foreign or declared is not None else 1.0,
+            samples_per_step=declared_samples(
+                self._job.samples_per_step, counts_batches=is_counted, world_size=world_size
+            ),
             micro_batches_per_step=1,
             end_step=None,
             end_block=self._step_ended,

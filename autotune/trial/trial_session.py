@@ -21,6 +21,7 @@ from autotune.trial.loader.batch_source import MAX_AHEAD, BatchSource
 from autotune.trial.loader.foreign_batches import ForeignBatches
 from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord, SwitchedError
 from autotune.trial.loader.longest_batch import LongestBatch
+from autotune.trial.meter.counters import declared_samples
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.meter.measuring_plan import Plan
 from autotune.trial.meter.meter import Meter
@@ -232,7 +233,7 @@ class MeasuredSession(ScriptQuestions):
                 max(settings.grad_accum_steps, facts.num_micro_batches_per_step) if self._has_loader else 1
             ),
             incumbent_samples_per_second=incumbent / world_size if incumbent is not None else None,
-            samples_per_step=self._declared_samples(),
+            samples_per_step=self._declared_samples(world_size),
             has_foreign_loader=self._counts_foreign,
             batches_vary=facts.foreign_batches_vary if facts.loader is None else facts.loader.batches_vary,
             is_compute_only=self._job.request.batch_probe_factor > 1,
@@ -269,10 +270,12 @@ class MeasuredSession(ScriptQuestions):
         """Begins the training loader's next epoch."""
         self._batch_source.epoch.begin_next()
 
-    def _declared_samples(self) -> float | None:
-        if self._job.samples_per_step is not None:
-            return self._job.samples_per_step * self._job.request.batch_probe_factor
-        return None if self._has_loader or self._counts_foreign else 1.0
+    def _declared_samples(self, world_size: int) -> float | None:
+        declared = self._job.samples_per_step
+        if declared is not None:
+            declared *= self._job.request.batch_probe_factor
+        is_counted = self._has_loader or self._counts_foreign
+        return declared_samples(declared, counts_batches=is_counted, world_size=world_size)
 
     @property
     def _counts_foreign(self) -> bool:

@@ -25,6 +25,7 @@ from autotune.trial.keras.keras_session import KerasSession
 from autotune.trial.keras.keras_settings import KerasSettings
 from autotune.trial.keras.training_steps import TrainingSteps
 from autotune.trial.keras.window_look import WindowLook
+from autotune.trial.meter.counters import declared_samples
 from autotune.trial.meter.durations import PartTimes
 from autotune.trial.meter.host_memory import PassingWatch, held_bytes
 from autotune.trial.meter.measuring_plan import Plan
@@ -240,7 +241,7 @@ class KerasTrial(KerasSession):
             num_queued=QUEUED if has_queue else 0,
             micro_batches_per_step=math.lcm(accumulated, self.feed.steps_per_call),
             incumbent_samples_per_second=incumbent,
-            samples_per_step=self._job.samples_per_step,
+            samples_per_step=declared_samples(self._job.samples_per_step, counts_batches=True, world_size=world_size),
             can_cache=not self._is_counted and self._can_cache and self.feed.can_repeat,
             batches_vary=loader is not None and loader.batches_vary,
             script_steps=self._job.script_steps,

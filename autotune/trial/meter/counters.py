@@ -24,6 +24,21 @@ class StepCounts(Protocol):
     """The thread that trains."""
 
 
+def declared_samples(of_all_ranks: float | None, *, counts_batches: bool, world_size: int) -> float | None:
+    """Samples of an optimizer step on one rank, where no batches are counted; None to count the rank's batches.
+
+    The rate of a trial sums the samples of all ranks, of which each takes part in every step.
+
+    Args:
+        of_all_ranks: Samples of a step on all ranks together, as given by the user.
+        counts_batches: Whether the samples can be counted from batches; otherwise a step counts as one sample.
+        world_size: Number of ranks.
+    """
+    if of_all_ranks is None and counts_batches:
+        return None
+    return (1.0 if of_all_ranks is None else of_all_ranks) / world_size
+
+
 class Counters:
     """Totals of the batches that the script took and used; reports the ends of steps and blocks.
 
@@ -32,7 +47,7 @@ class Counters:
     Args:
         steps: Counts of backward passes and steps.
         has_loader: True when micro-steps are batches; False when micro-steps are optimizer steps.
-        samples_per_step: Samples of one optimizer step; None to sum the samples of the step's batches.
+        samples_per_step: Samples of one optimizer step on this rank; None to sum the samples of the step's batches.
         micro_batches_per_step: Batches of one step.
         end_step: Called at the end of a step within a block; may be None.
         end_block: Called at the end of a step that ends a block.

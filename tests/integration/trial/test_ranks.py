@@ -344,6 +344,20 @@ def test_spawned_ranks_are_known_to_have_inherited_how_their_workers_start(tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", [Mode.TRIAL, Mode.RUN])
+def test_the_samples_that_the_user_gives_for_a_step_are_those_of_all_ranks(tmp_path: Path, mode: Mode) -> None:
+    command = started_by("torchrun")
+    facts = probed(command, tmp_path)
+    own = script_settings_of(facts)
+    values = {"mode": mode, "settings": own, "script_settings": own, "facts": facts, "samples_per_step": 24.0}
+    (_, code), reports = run(command, tmp_path / "trial", **values)
+    assert code == 0 and [report.status for report in reports] == [RankStatus.MEASURED] * 2
+    windows = [[block for block in report.blocks if block.phase is Phase.WINDOW] for report in reports]
+    samples = sum(sum(b.num_samples for b in window) / sum(b.num_steps for b in window) for window in windows)
+    assert samples == pytest.approx(24.0)
+
+
+@pytest.mark.slow
 def test_a_data_parallel_job_that_cannot_win_ends_before_its_loaders_build_anything(tmp_path: Path) -> None:
     command = started_by("torchrun")
     _, reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, script_settings=None, facts=None)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.trial.meter.block_recorder import Count
-from autotune.trial.meter.counters import Counters
+from autotune.trial.meter.counters import Counters, declared_samples
 from autotune.trial.step.steps import Steps
 
 
@@ -126,6 +126,23 @@ def test_skipped_steps_are_counted_with_their_block() -> None:
         loop.micro_step(is_skipped=is_skipped)
     loop.counters.arrive()
     assert [(block.num_steps, block.num_skipped_steps) for block in loop.blocks] == [(2, 1), (2, 0)]
+
+
+@pytest.mark.parametrize(("of_all_ranks", "of_step"), [(None, 1.0), (24.0, 24.0)])
+def test_the_samples_of_a_step_without_countable_batches_are_of_all_ranks_together(
+    of_all_ranks: float | None, of_step: float
+) -> None:
+    for world_size in (1, 2, 8):
+        for has_loader in {False, of_all_ranks is not None}:
+            share = declared_samples(of_all_ranks, counts_batches=has_loader, world_size=world_size)
+            loop = Loop(has_loader=has_loader, samples_per_step=share)
+            loop.micro_step()
+            loop.counters.arrive()
+            assert world_size * loop.blocks[0].num_samples == of_step
+
+
+def test_countable_batches_are_counted_unless_the_user_gives_the_samples_of_a_step() -> None:
+    assert declared_samples(None, counts_batches=True, world_size=2) is None
 
 
 @pytest.mark.parametrize("samples_per_step", [1.0, 12.0])
