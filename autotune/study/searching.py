@@ -123,12 +123,12 @@ def stored_for_runs(record: StudyRecord, repository: Repository, *, unprotected:
     if not Path(spec.cwd).is_dir():
         raise UsageError(f"The folder {spec.cwd} of study {record.name!r} is not there.", "Resume it where it is.")
     target = open_target(spec)
-    target = target if record.memory_cap_bytes is None else replace(target, cap_bytes=record.memory_cap_bytes)
     now = {"modules": module_digests(spec, record.facts.modules)} if record.facts is not None else {}
     # The fingerprint names the machine's device, or the device of the training.
     trains_on_cpu = record.facts is not None and record.facts.device == "cpu" and not target.device.is_cpu
     if trains_on_cpu and what_changed(record.fingerprint, study_fingerprint(spec, target)):
         target = target.on_cpu(spec)
+    target = target if record.memory_cap_bytes is None else replace(target, cap_bytes=record.memory_cap_bytes)
     check_unchanged(record.name, record.fingerprint, {**study_fingerprint(spec, target), **now})
     return StoredStudy(record, target, repository)
 

@@ -45,12 +45,12 @@ class StoredStudy:
         return self.record.spec
 
     def go_on(self, facts: ScriptFacts, on_event: OnEvent) -> SearchSpace:
-        """Takes up the facts of an earlier run, and returns the space.
+        """Takes up the facts and the memory cap of an earlier run, and returns the space.
 
         Raises:
             UsageError: The earlier probe saw a different script or space.
         """
-        self.target = self.target.where_it_trains(facts, self.spec, on_event).as_probed(facts)
+        self.target = self._under_stored_cap(self.target.where_it_trains(facts, self.spec, on_event).as_probed(facts))
         space = derive_space(facts, self.target.machine, self.spec)
         self._fingerprint(facts, space)
         return space
@@ -72,6 +72,8 @@ class StoredStudy:
             before = self.repository.study(self.spec.take_over).facts
         if before is not None:
             probed = replace(probed, facts=with_readings(probed.facts, dict(before.baseline_readings)))
+        if self.record.facts is not None:
+            probed = replace(probed, target=self._under_stored_cap(probed.target))
         self.target, facts, space = probed.target, probed.facts, probed.space
         self._save(facts, space, self._fingerprint(facts, space), layer_folder)
         return probed
@@ -84,6 +86,11 @@ class StoredStudy:
             fingerprint = {**self.record.fingerprint, **probed_fingerprint(self.spec, facts, space)}
             self._save(facts, space, fingerprint, self.record.layer_folder)
         return correction
+
+    def _under_stored_cap(self, target: Target) -> Target:
+        """The target with the cap of the study's trials so far: other free memory gives another default cap."""
+        cap_bytes = self.record.memory_cap_bytes
+        return target if cap_bytes is None else replace(target, cap_bytes=cap_bytes)
 
     def _fingerprint(self, facts: ScriptFacts, space: SearchSpace) -> dict[str, Any]:
         """The study's fingerprint with the facts of the probe, checked against an earlier probe."""
