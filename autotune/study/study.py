@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from autotune.errors import StudyNotFoundError
 from autotune.model.events import Notice, OnEvent
 from autotune.model.facts import ScriptFacts
 from autotune.model.memory_share import MemoryShare
@@ -132,12 +133,22 @@ class Study:
             spend_all=spec.is_spent_in_full,
         )
         if spec.take_over:
-            old = self._repository.study(spec.take_over)
-            check_can_be_taken_over(old, self._stored.record.fingerprint)
-            num_taken, num_left = take_over(old, self._stored.name, search, self._repository, target.cap_bytes)
-            message = f"Taken over from study {old.name}: trials that fit {num_taken}, that do not {num_left}."
-            self._on_event(Notice(message=message, is_warning=False))
+            self._take_over(search)
         return search
+
+    def _take_over(self, search: Search) -> None:
+        """Adds the fitting trials of the older study named by the user; a resume goes on without a deleted one."""
+        name = self._stored.spec.take_over
+        try:
+            old = self._repository.study(name)
+        except StudyNotFoundError:
+            self._on_event(Notice(message=f"Study {name} is gone: of its trials, those taken over before count."))
+            return
+        check_can_be_taken_over(old, self._stored.record.fingerprint)
+        cap_bytes = self._stored.target.cap_bytes
+        num_taken, num_left = take_over(old, self._stored.name, search, self._repository, cap_bytes)
+        message = f"Taken over from study {old.name}: trials that fit {num_taken}, that do not {num_left}."
+        self._on_event(Notice(message=message, is_warning=False))
 
     def _loop(
         self, facts: ScriptFacts, space: SearchSpace, search: Search, runner: Runner, workspace: Workspace

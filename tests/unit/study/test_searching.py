@@ -341,6 +341,16 @@ def test_a_kill_in_the_middle_of_the_taking_over_takes_nothing_twice(folder, mon
         assert [trial.number for trial in repository.trials("more")] == list(range(7))
 
 
+def test_a_study_whose_older_study_was_deleted_goes_on_with_the_trials_taken_before(folder):
+    folder.search()
+    folder.runner.ran.clear()
+    interrupted_after(folder, 1, study="more", take_over="train", max_trials=8)
+    with folder.repository() as repository:
+        repository.delete_study("train")
+    assert folder.resume("more").trials.total == 8
+    assert "Study train is gone: of its trials, those taken over before count." in folder.notices()
+
+
 def test_a_study_of_another_script_is_not_taken_over(folder):
     folder.search()
     folder.script.write_text("import model  # edited\n")
