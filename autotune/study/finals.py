@@ -109,6 +109,8 @@ class Finals:
         """Contenders at the start of the finals, without the baseline."""
         self._is_shared = False
         """Whether the rounds run in the process of the trials."""
+        self._is_cut_off = False
+        """Whether a run was ended from outside, before the limit of its time."""
 
     def run(
         self,
@@ -332,6 +334,8 @@ class Finals:
         words = f"The time allowed only {num_kept} contenders to the last round." if num_late else ""
         if num_whole < num_planned:
             rounds = f"The time allowed {num_whole} of {num_planned} rounds of finals."
+            if self._is_cut_off:
+                rounds = f"Runs were ended from outside this search: {num_whole} of {num_planned} rounds are whole."
             words = f"{words} {rounds}".strip()
         over_s = self._budget.spent_s - self._budget.total_s
         if over_s <= TOLD_OVERRUN_SHARE * self._budget.total_s:
@@ -365,6 +369,7 @@ class Finals:
                 later=later,
             )
             if result.outcome is Outcome.INTERRUPTED:
+                self._is_cut_off = self._is_cut_off or self._budget.left_to_finals_s > 0
                 return
             if result.measurement is not None:
                 self._budget.runs.final_took(

@@ -313,6 +313,11 @@ def test_who_is_dropped_for_want_of_time_does_not_win_by_fewer_rounds(monkeypatc
     assert result.shortened == "The time allowed only 2 contenders to the last round."
 
 
+def test_rounds_that_others_ended_are_not_said_to_lack_the_time() -> None:
+    result = Bench(1000.0, failing=((2, 1, Outcome.INTERRUPTED),)).run(1)
+    assert result.shortened == "Runs were ended from outside this search: 2 of 3 rounds are whole."
+
+
 def test_who_failed_in_a_round_is_not_run_again() -> None:
     bench = Bench(1000.0, failing=((0, 1, Outcome.CRASHED),))
     result = bench.run(1, 2)
