@@ -134,9 +134,10 @@ class Jobs:
 
     def look(self, settings: Settings, limit_bytes: int) -> TrialJob:
         """The job of a short measurement under a limit of the caching allocator; the cap's share limits in any case."""
-        fraction = min(1.0, limit_bytes / self.target.device.total_bytes)
-        is_guard = fraction >= self.target.cap_fraction
-        job = self.trial(settings if is_guard else replace(settings, memory_fraction=fraction))
+        total_bytes = self.target.device.total_bytes
+        # In whole bytes: the guard's own bytes, as a share again, may lie just below the guard.
+        is_guard = limit_bytes >= int(self.target.cap_fraction * total_bytes)
+        job = self.trial(settings if is_guard else replace(settings, memory_fraction=limit_bytes / total_bytes))
         window = replace(job.request.window, max_window_s=min(LOOK_WINDOW_S, job.request.window.max_window_s))
         return replace(job, request=replace(job.request, window=window))
 

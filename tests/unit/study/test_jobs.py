@@ -12,7 +12,8 @@ from autotune.settings.compile_mode import CompileMode
 from autotune.space.script_settings import script_settings_of
 from autotune.study.jobs import Jobs
 from autotune.study.target import make_target
-from tests.unit.facts import cpu_machine, script_facts, search_spec
+from autotune.units import GIB, MIB
+from tests.unit.facts import cpu_machine, gpu_machine, script_facts, search_spec
 
 
 def jobs(**spec):
@@ -32,6 +33,17 @@ def test_the_baseline_changes_neither_command_nor_environment():
     job = made.trial(made.script_settings)
     assert job.command == ("python", "train.py")
     assert job.environment == ()
+
+
+def test_a_look_at_the_whole_of_the_cap_leaves_the_settings_as_they_are():
+    device = replace(gpu_machine().device, total_bytes=85_029_158_912)
+    for cap_bytes in range(2 * GIB, 70 * GIB, 99_700_003):
+        asked = search_spec(memory_cap=f"{cap_bytes}B")
+        target, facts = make_target(asked, device), script_facts(device="cuda")
+        made = Jobs(spec=asked, target=target, facts=facts, script_settings=script_settings_of(facts))
+        settings, guard = made.script_settings, int(target.cap_fraction * target.device.total_bytes)
+        assert made.look(settings, guard).request.settings.memory_fraction == settings.memory_fraction
+        assert made.look(settings, guard - MIB).request.settings.memory_fraction < target.cap_fraction
 
 
 def test_a_probe_that_hangs_takes_no_longer_than_the_search_may():
