@@ -113,8 +113,8 @@ def is_untried(history: History) -> bool:
     A handful of trials that raced out are an answer: each was slower than the best beyond doubt.
     """
     own = history.script_settings
-    num_raced_out = sum(trial.settings != own for trial in history.sound)
-    return num_raced_out < HANDFUL and all(trial.settings == own for trial in history.feasible)
+    num_others = sum(trial.settings != own for trial in history.sound)
+    return num_others < HANDFUL and all(trial.settings == own for trial in history.feasible)
 
 
 def why_patience_ends(history: History, gain_ratio: float | None, *, noise_ratio: float) -> str | None:

@@ -116,22 +116,22 @@ class Finals:
         self,
         finalists: Sequence[FinishedTrial],
         baseline: FinishedTrial | None,
-        unselected: Mapping[int, TrialResult] | None = None,
+        trials: Mapping[int, TrialResult] | None = None,
     ) -> FinalsResult | None:
         """Measures until the winner is known.
 
         Args:
             finalists: The best trials, the fastest first.
             baseline: The trial of the script's own settings.
-            unselected: Results of the trials themselves, by number, when no trial was chosen among several. A chosen
-                trial looks faster than its settings are; without a choice the trials are as good as a round of finals.
-                They count as the first round, and after a single round of finals as the second round where a trial
-                had the process of another trial.
+            trials: Results of the trials themselves, by number, when no trial was chosen among several. A chosen trial
+                looks faster than its settings are; without a choice the trials are as good as a round of finals. They
+                count as the first round, and after a single round of finals as the second round where a trial had the
+                process of another trial.
 
         Returns:
             None when the search was asked to stop before the winner was known, or no contender can be measured.
         """
-        trials = unselected or {}
+        trials = trials or {}
         contenders = self._begin(finalists, baseline, trials)
         if not contenders:
             return None
@@ -236,11 +236,11 @@ class Finals:
         others = [trial for trial in finalists if trial.number not in running and trial.number not in own]
         return begun + others[: max(0, num_wanted - len(begun))]
 
-    def _num_planned(self, contenders: Mapping[int, FinishedTrial], unselected: Mapping[int, TrialResult]) -> int:
+    def _num_planned(self, contenders: Mapping[int, FinishedTrial], trials: Mapping[int, TrialResult]) -> int:
         """Planned rounds: a single measured contender is compared with nothing, and needs no round beyond the trial."""
         if len(contenders) > 1:
             return NUM_ROUNDS
-        return 1 if contenders.keys() <= unselected.keys() else ROUNDS_ALONE
+        return 1 if contenders.keys() <= trials.keys() else ROUNDS_ALONE
 
     def _sharing(
         self,

@@ -216,8 +216,8 @@ class Study:
             on_event=self._on_event,
             seed=self._stored.spec.seed,
         )
-        unselected = results_without_choice(history, finalists, lambda: self._repository.trials(self._stored.name))
-        result = finals.run(finalists, search.baseline, unselected)
+        trials = results_without_choice(history, finalists, lambda: self._repository.trials(self._stored.name))
+        result = finals.run(finalists, search.baseline, trials)
         if result is not None and end.is_limit and is_untried(history):
             return replace(result, is_compared=False)
         return result

@@ -52,7 +52,7 @@ def measurement_of(ranks: Sequence[RankResult]) -> Measurement | None:
         is_primed=any(rank.is_primed for rank in ranks),
         num_blocks=min(len(window) for window in windows),
         window_s=sum(block.duration_s for block in windows[slowest]),
-        data_wait_fraction=min(1.0, _wait_s(windows[slowest]) / sum(b.duration_s for b in windows[slowest])),
+        data_wait_fraction=data_wait_fraction(windows[slowest]),
         compute_samples_per_second=_compute(ranks),
         restart_s=restart_s if epoch_s is not None else None,
         epoch_s=epoch_s,
@@ -220,10 +220,6 @@ def _restart_s(ranks: Sequence[RankResult], windows: Sequence[Sequence[Block]]) 
         elif epoch_s is not None and at_end_s > NEGLIGIBLE_RESTART_SHARE * epoch_s:
             costs.append(at_end_s)
     return max(costs, default=None)
-
-
-def _wait_s(window: Sequence[Block]) -> float:
-    return sum(block.data_wait_s for block in window)
 
 
 def _compute(ranks: Sequence[RankResult]) -> float | None:
