@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from autotune.settings.repeated_blocks import repeated_blocks
@@ -15,39 +16,69 @@ if TYPE_CHECKING:
     from autotune.settings.data_type import Settings
 
 MARK = "_autotune_checkpointed"
+"""Attribute of the functions that checkpoint a block."""
+OWN_FORWARD = "_autotune_own_forward"
+"""Attribute of a checkpointed block with the `forward` that the script had set on the block itself, if any."""
 
 
 def apply(model: Any) -> None:
-    """Checkpoints every repeated block of a model in place; weights, names and hooks stay."""
+    """Checkpoints every repeated block of a model in place; weights, names and hooks stay.
+
+    A block gets a bound method. Python binds the copy of a method to the copy of its block, and stores a method by its
+    name, so a stored model holds nothing of autotune.
+    """
+    checkpointed: dict[Any, Callable[..., Any]] = {}
     for block in repeated_blocks(model):
-        if not hasattr(block, MARK):
-            block.forward = _checkpointed(block.forward)
-            setattr(block, MARK, True)
+        if _is_checkpointed(block):
+            continue
+        kind: Any = type(block)
+        plain = kind.forward
+        if "forward" in vars(block):
+            vars(block)[OWN_FORWARD] = vars(block)["forward"]
+            kind, plain = None, _call_own_forward
+        if kind not in checkpointed:  # One function for a class, for one graph of its compiled blocks.
+            checkpointed[kind] = _checkpointed(plain)
+        block.forward = MethodType(checkpointed[kind], block)
 
 
 def undo(model: Any) -> None:
     """Ends the checkpoints of a model."""
     for block in model.modules():
-        if vars(block).pop(MARK, False):
+        if _is_checkpointed(block):
             del block.forward
+            if OWN_FORWARD in vars(block):
+                vars(block)["forward"] = vars(block).pop(OWN_FORWARD)
 
 
 def observe(models: Sequence[Any]) -> bool:
     """Whether some block of the models is checkpointed."""
-    return any(hasattr(block, MARK) for model in models for block in model.modules())
+    return any(_is_checkpointed(block) for model in models for block in model.modules())
 
 
-def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
+def _is_checkpointed(block: Any) -> bool:
+    return hasattr(vars(block).get("forward"), MARK)
+
+
+def _call_own_forward(block: Any, /, *args: Any, **kwargs: Any) -> Any:
+    return vars(block)[OWN_FORWARD](*args, **kwargs)
+
+
+def _checkpointed(plain: Callable[..., Any]) -> Callable[..., Any]:
     import torch
     from torch.utils.checkpoint import checkpoint
 
-    @functools.wraps(forward)
-    def recomputed(*args: Any, **kwargs: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return forward(*args, **kwargs)
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+    @functools.wraps(plain)
+    def forward(block: Any, /, *args: Any, **kwargs: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return plain(block, *args, **kwargs)
 
-    return recomputed
+        if not torch.is_grad_enabled():
+            return run(*args, **kwargs)
+        return checkpoint(run, *args, use_reentrant=False, **kwargs)
+
+    forward.__name__ = "forward"  # The name of a stored method, and what a stored model finds in its class.
+    setattr(forward, MARK, True)
+    return forward
 
 
 def _refused(case: ScriptCase) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from typing import Any
 
 import pytest
@@ -72,14 +73,47 @@ def test_gradients_are_the_same_from_fewer_kept_tensors_and_undo_returns_all() -
     assert not observe([model]) and trained(model)[2] == num_kept
 
 
+def without_weights_of_blocks(model: Model) -> Model:
+    with torch.no_grad():
+        for parameter in model.blocks.parameters():
+            parameter.zero_()
+    return model
+
+
 def test_a_copy_of_a_model_computes_with_its_own_weights() -> None:
     model = Model()
+    expected, expected_of_copy = trained(model)[0], trained(without_weights_of_blocks(copy.deepcopy(model)))[0]
     apply(model)
     twin = copy.deepcopy(model)
-    with torch.no_grad():
-        for parameter in twin.parameters():
-            parameter.zero_()
-    assert trained(twin)[0] == 0.0 != trained(model)[0]
+    without_weights_of_blocks(model)
+    assert trained(twin)[0] == expected and trained(model)[0] == expected_of_copy != expected
+    assert observe([twin])
+    undo(twin)
+    assert not observe([twin]) and trained(twin)[0] == expected
+
+
+def test_a_whole_model_is_stored_and_loaded_as_a_model_without_checkpoints() -> None:
+    model, file = Model(), io.BytesIO()
+    apply(model)
+    torch.save(model, file)
+    assert b"autotune" not in file.getvalue()
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    without_weights_of_blocks(model)
+    assert not observe([loaded]) and trained(loaded)[0] != trained(model)[0]
+
+
+def test_a_block_keeps_a_forward_that_the_script_has_set() -> None:
+    model = Model()
+    for block in model.blocks:
+        block.forward = lambda x, scale, own=block.forward: own(x, scale=0.0)  # type: ignore[method-assign]
+    own = [vars(block)["forward"] for block in model.blocks]
+    expected, _, num_kept = trained(model)
+    apply(model)
+    loss, _, num_left = trained(model)
+    assert observe([model]) and loss == expected and num_left < num_kept / 2
+    undo(model)
+    assert [vars(block)["forward"] for block in model.blocks] == own and trained(model)[2] == num_kept
 
 
 @pytest.mark.parametrize(
