@@ -10,40 +10,15 @@ from typing import Any
 
 import torch
 
-from autotune.trial.torch.patching import wrap
+from autotune.trial.step.class_families import Make, wrap_family
 
 PAST_THE_END = (ValueError, LookupError, ArithmeticError)
 """Errors raised by schedules beyond their end, such as OneCycleLR and functions that index a table."""
 
-Make = Callable[[Callable[..., Any]], Callable[..., Any]]
-
 
 def wrap_steps(make: Make) -> None:
     """Replaces `step` of every scheduler class by `make(step)`: torch's classes now, all others when first built."""
-    known: set[Any] = set()
-
-    def wrap_class(cls: Any) -> None:
-        if cls not in known:
-            known.add(cls)
-            if "step" in vars(cls):
-                wrap(cls, "step", make)
-
-    def wrap_init(original: Callable[..., Any]) -> Callable[..., Any]:
-        def init(scheduler: Any, *args: Any, **kwargs: Any) -> None:
-            for cls in type(scheduler).__mro__:
-                if issubclass(cls, base):
-                    wrap_class(cls)
-            original(scheduler, *args, **kwargs)
-
-        return init
-
-    base = torch.optim.lr_scheduler.LRScheduler
-    queue: list[Any] = [base]
-    while queue:
-        cls = queue.pop()
-        wrap_class(cls)
-        queue.extend(cls.__subclasses__())
-    wrap(base, "__init__", wrap_init)
+    wrap_family(torch.optim.lr_scheduler.LRScheduler, ["step"], make)
 
 
 def keep_last_rate() -> None:

@@ -1,7 +1,8 @@
 """Changes the number format of a script's own autocast regions.
 
 The script opens and closes its regions as before, with another format. Under bf16 the script's GradScaler stands aside:
-a disabled scaler returns losses unscaled and steps at once.
+a disabled scaler returns losses unscaled and steps at once. The scaler's state is stored and loaded as ever, so a
+checkpoint serves runs of both formats.
 """
 
 from __future__ import annotations
@@ -14,8 +15,14 @@ import torch
 
 from autotune.settings import Precision
 from autotune.trial.step.autocast import DTYPES
+from autotune.trial.step.class_families import wrap_family
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.patching import wrap
+
+SCALING = ("scale", "unscale_", "step", "update", "get_scale")
+"""Methods of a GradScaler that a disabled scaler leaves out."""
+STORING = ("state_dict", "load_state_dict", "__getstate__")
+"""Methods of a GradScaler that read or write the state; a disabled scaler has none."""
 
 
 class OwnAutocast:
@@ -30,17 +37,19 @@ class OwnAutocast:
         self._device, self._dtype = device, DTYPES[precision]
         self._needs_no_scaler = precision is Precision.BF16
         self._aside: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Scalers of the script that stand aside."""
+        """Scalers of the script that stand aside; enabled only while the state is stored or loaded."""
+        self._is_over = False
 
     def install(self) -> None:
         """Attaches to autocast regions, and to the script's scaler where the format needs no scaler."""
         wrap(torch.amp.autocast, "__enter__", self._wrap_enter)
         if self._needs_no_scaler:
-            for name in ("scale", "unscale_", "step", "update", "get_scale"):
-                wrap(torch.amp.GradScaler, name, self._wrap_scaler)
+            wrap_family(torch.amp.GradScaler, SCALING, self._wrap_scaling)
+            wrap_family(torch.amp.GradScaler, STORING, self._wrap_storing)
 
     def take_back(self) -> None:
         """Lets the scalers scale again."""
+        self._is_over = True  # Wrappers of classes that were first built later stay.
         for scaler in tuple(self._aside):
             torch_names.enable_scaler(scaler, is_on=True)
         self._aside.clear()
@@ -57,11 +66,26 @@ class OwnAutocast:
 
         return enter
 
-    def _wrap_scaler(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_scaling(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(scaler: Any, *args: Any, **kwargs: Any) -> Any:
-            if scaler.is_enabled():
+            if scaler.is_enabled() and scaler not in self._aside and not self._is_over:
                 torch_names.enable_scaler(scaler, is_on=False)
                 self._aside.add(scaler)
             return original(scaler, *args, **kwargs)
+
+        return call
+
+    def _wrap_storing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+            is_within = scaler.is_enabled() and scaler in self._aside
+            is_off = not scaler.is_enabled() and scaler not in self._aside
+            if self._is_over or is_within or is_off:
+                return original(scaler, *args, **kwargs)
+            self._aside.add(scaler)  # First: torch reads the state by `get_scale`.
+            torch_names.enable_scaler(scaler, is_on=True)
+            try:
+                return original(scaler, *args, **kwargs)
+            finally:
+                torch_names.enable_scaler(scaler, is_on=False)
 
         return call
