@@ -34,7 +34,7 @@ from autotune.trial.loader.loaders import Loaders, NextBatch, override_arguments
 from autotune.trial.observed_values import Observed
 from autotune.trial.step.autocast import AutocastRegion, use_tf32
 from autotune.trial.step.gradients import Gradients
-from autotune.trial.step.memory_format import align_states
+from autotune.trial.step.memory_format import align_state, align_states
 from autotune.trial.step.operand_formats import OperandDetector
 from autotune.trial.step.root_search import RootSearch
 from autotune.trial.step.roots import Roots
@@ -127,6 +127,8 @@ class AppliedSettings:
                 keeps_graphs=self._job.serves,
                 sizes_vary=sizes_vary(self._facts),
             )
+        if self._differs("channels_last", "optimizer_form"):
+            self.steps.prepare.append(align_state)
         if self._of_optimizers:
             self.steps.prepare.append(lambda optimizer: self._write_to(optimizer, self._asked))
         if not self._is_later:

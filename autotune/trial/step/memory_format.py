@@ -32,16 +32,27 @@ def align_states(optimizers: Iterable[torch.optim.Optimizer]) -> None:
     be no view of its bucket in DistributedDataParallel, so the next backward pass builds the gradient anew.
     """
     for optimizer in optimizers:
-        for parameter, state in optimizer.state.items():
+        align_state(optimizer)
+        for parameter in optimizer.state:
             if not isinstance(parameter, torch.Tensor) or not _is_convertible(parameter.data):
                 continue
-            is_last = parameter.is_contiguous(memory_format=torch.channels_last)
-            layout = torch.channels_last if is_last else torch.contiguous_format
-            if parameter.grad is not None and not parameter.grad.is_contiguous(memory_format=layout):
+            if parameter.grad is not None and not parameter.grad.is_contiguous(memory_format=_format_of(parameter)):
                 parameter.grad = None
-            for name, value in state.items():
-                if isinstance(value, torch.Tensor) and _is_convertible(value) and value.shape == parameter.shape:
-                    state[name] = value.contiguous(memory_format=layout)
+
+
+def align_state(optimizer: torch.optim.Optimizer) -> None:
+    """Puts the state of an optimizer in the memory formats of its parameters.
+
+    A state that the script has loaded has the format of the checkpoint. The fused kernel on a CPU would combine numbers
+    of different places, and the kernel on CUDA would raise an error.
+    """
+    for parameter, state in optimizer.state.items():
+        if not isinstance(parameter, torch.Tensor) or not _is_convertible(parameter.data):
+            continue
+        layout = _format_of(parameter)
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and _is_convertible(value) and value.shape == parameter.shape:
+                state[name] = value.contiguous(memory_format=layout)
 
 
 def convert_input(value: Any, memory_format: torch.memory_format = torch.channels_last) -> Any:
@@ -78,6 +89,11 @@ def has_some(root: torch.nn.Module) -> bool:
 
 def _telling(modules: Iterable[torch.nn.Module]) -> Iterator[torch.nn.Parameter]:
     return (weight for weight in weights_of(modules) if weight.dim() == 4 and min(weight.shape[1:]) > 1)
+
+
+def _format_of(weight: torch.Tensor) -> torch.memory_format:
+    is_last = weight.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if is_last else torch.contiguous_format
 
 
 def _is_convertible(tensor: torch.Tensor) -> bool:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 
 from autotune.settings import Settings
+from autotune.settings.optimizer_form import OptimizerForm
 from autotune.trial.apply import environment_seams
+from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.apply.observed import model_settings
 from autotune.trial.step.roots import Roots
+from autotune.trial.torch.patching import recorded, unwrap
+from tests.jobs import changed
+from tests.unit.facts import script_facts
+from tests.unit.runner.samples import job
 
 Sample = namedtuple("Sample", "image label")
 
@@ -164,3 +172,45 @@ def test_a_format_that_the_script_undoes_is_not_in_force() -> None:
 def test_weights_of_one_pixel_or_one_channel_tell_nothing() -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.Conv2d(4, 4, 3, groups=4))
     assert "channels_last" not in model_settings([model], None)
+
+
+@contextmanager
+def in_force(settings: Settings, script_settings: Settings) -> Iterator[None]:
+    with recorded() as seams:
+        applied = AppliedSettings(
+            changed(job(), settings=settings, script_settings=script_settings, facts=script_facts())
+        )
+        applied.install()
+    try:
+        yield
+    finally:
+        applied.roots.stop()
+        assert unwrap(seams)
+
+
+@pytest.mark.parametrize("form", ["default", "fused"])
+@pytest.mark.parametrize("loads_late", [False, True], ids=["loaded before the model's first call", "loaded after"])
+def test_an_optimizer_with_a_loaded_state_steps_as_without_the_format(loads_late: bool, form: str) -> None:
+    def resumed() -> torch.Tensor:
+        """The weights after one step from a stored state."""
+        torch.manual_seed(0)
+        layer = torch.nn.Conv2d(3, 4, 3)
+        optimizer = torch.optim.Adam(layer.parameters(), lr=0.1, fused=form == "fused" or None)
+        stored = optimizer.state_dict()
+        moments = {name: torch.randn(4, 3, 3, 3).abs() for name in ("exp_avg", "exp_avg_sq")}
+        stored["state"] = {0: {"step": torch.tensor(5.0), **moments}}
+        if not loads_late:
+            optimizer.load_state_dict(stored)
+        loss = layer(IMAGES).sum()
+        if loads_late:
+            optimizer.load_state_dict(stored)
+        loss.backward()
+        optimizer.step()
+        return layer.weight.detach().contiguous()
+
+    script_settings = Settings(batch_size=8, optimizer_form=OptimizerForm(form))
+    asked = Settings(batch_size=8, channels_last=True, optimizer_form=OptimizerForm.FUSED)
+    expected = resumed()
+    with in_force(asked, script_settings):
+        found = resumed()
+    assert torch.allclose(found, expected, atol=1e-5)
