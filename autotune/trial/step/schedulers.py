@@ -1,14 +1,15 @@
-"""Holds the script's learning-rate schedulers back while micro-batches are pending, and keeps rates past the end."""
+"""Holds schedulers and averages of the weights back while micro-batches are pending, and keeps rates past the end."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
+from functools import partial
 from numbers import Real
 from typing import Any
 
 import torch
+from torch.optim.swa_utils import AveragedModel
 
 from autotune.trial.step.class_families import Make, wrap_family
 
@@ -59,10 +60,11 @@ def _is_rate(value: Any) -> bool:
 
 
 class HeldSchedulers:
-    """Holds back the steps of schedulers while micro-batches are pending.
+    """Holds back the steps of schedulers, and of averaged weights, while micro-batches are pending.
 
     A scheduler stepped per batch is called again with the optimizer's step, and moves at this call. A scheduler without
-    a second call was stepped for another reason, such as an epoch left early, and moves after the optimizer's step.
+    a second call was stepped for another reason, such as an epoch left early, and moves after the optimizer's step. The
+    same holds for torch's AveragedModel: updated per micro-batch, an average with the decay d would have d ** K.
 
     Args:
         is_pending: Whether micro-batches wait for their step now.
@@ -73,19 +75,20 @@ class HeldSchedulers:
         self._held: dict[int, Callable[[], Any]] = {}
 
     def install(self) -> None:
-        """Attaches to all schedulers."""
-        wrap_steps(self._wrap)
+        """Attaches to all schedulers, and to torch's averaged models."""
+        wrap_steps(partial(self._wrap, "step"))
+        wrap_family(AveragedModel, ["update_parameters"], partial(self._wrap, "update_parameters"))
 
     def release(self) -> None:
-        """Steps all held schedulers without a second call; to be called when nothing is pending."""
+        """Makes all held calls without a second call; to be called when nothing is pending."""
         held, self._held = self._held, {}
         for step in held.values():
             step()
 
-    def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
             if self._is_pending():
-                self._held[id(scheduler)] = functools.partial(scheduler.step, *args, **kwargs)
+                self._held[id(scheduler)] = partial(getattr(scheduler, name), *args, **kwargs)
                 return None
             self._held.pop(id(scheduler), None)
             return original(scheduler, *args, **kwargs)
