@@ -141,7 +141,7 @@ class CallStage:
     def _time_calls_of(self, module: torch.nn.Module) -> None:
         inner = torch_names.outer_call(module)
         had_own = torch_names.own_call(module)
-        torch_names.set_outer_call(module, self._timing(_Part.FORWARD)(inner))
+        torch_names.set_outer_call(module, torch_names.SlotCall(self._timing(_Part.FORWARD)(inner)))
         self._restore.append(lambda: torch_names.set_outer_call(module, had_own))
 
     def _stepping(self, before: Any, optimizer: torch.optim.Optimizer, call: Callable[[], Any]) -> tuple[Any, bool]:

@@ -75,7 +75,7 @@ class RootCalls:
             after(None, args, kwargs, result)
             return result
 
-        torch_names.set_outer_call(root, call)
+        torch_names.set_outer_call(root, torch_names.SlotCall(call))
 
     @property
     def inputs_vary(self) -> bool:

@@ -156,7 +156,7 @@ class Roots:
             action(module)
         if torch_names.HAS_CALL_SLOT:
             if self.before_call or self.convert_inputs is not None:
-                torch_names.set_outer_call(module, self._outer(torch_names.outer_call(module)))
+                torch_names.set_outer_call(module, torch_names.SlotCall(self._outer(torch_names.outer_call(module))))
             self._before[module] = before, torch_names.own_call(module)
         elif self.before_call or self.convert_inputs is not None:
             self._before[module] = None, module.register_forward_pre_hook(self._hook, with_kwargs=True)

@@ -128,6 +128,24 @@ HAS_CALL_SLOT = hasattr(torch.nn.Module, "_compiled_call_impl") and hasattr(torc
 path. Without the slot a forward pre-hook is used, and `compile` is refused."""
 
 
+class SlotCall:
+    """A function for the slot of a module; copies of the module, and the module's stored form, have an empty slot.
+
+    torch leaves the slot out of both. A class with a `__getstate__` of its own, such as Lightning's LightningModule,
+    does not: a copy would call the original, and a function defined in another is not to be stored.
+    """
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The result of the function."""
+        return self._call(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        return type(None), ()
+
+
 def outer_call(module: Any) -> Any:
     """The function that `module(...)` calls: the compiled call if the module has one, else the plain call."""
     return module._compiled_call_impl or module._call_impl
@@ -231,7 +249,7 @@ def _set_compiled(module: Any, code: CodeType, kind: Hashable, options: dict[str
         compiled = calls[kind] = compile_plainly(function_to_compile(module._call_impl, code), **options)
     if kind is not None:
         _compiled_calls[module] = calls
-    set_outer_call(module, compiled)
+    set_outer_call(module, SlotCall(compiled))
 
 
 def code_to_compile(name: str) -> CodeType:

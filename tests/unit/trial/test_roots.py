@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import io
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +14,7 @@ from torch.utils.checkpoint import CheckpointError, checkpoint
 from autotune.settings import Precision
 from autotune.trial.step.autocast import AutocastRegion
 from autotune.trial.step.roots import Roots
-from autotune.trial.torch.torch_names import num_compiled_graphs
+from autotune.trial.torch.torch_names import compile_in_place, num_compiled_graphs
 
 # torch 2.4's own checkpoint calls what torch 2.4 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.cpu.amp.autocast:FutureWarning")
@@ -240,3 +243,40 @@ def test_the_class_of_modules_is_not_touched_within_the_calls_of_a_script_that_c
     finally:
         roots.stop()
     assert seen == [True, False]
+
+
+class GivesAllOfItself(TwoLayers):
+    """Stores all its attributes, as Lightning's LightningModule does; torch's own modules leave the slot out."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def act_before_calls(roots: Roots) -> None:
+    roots.before_call.append(lambda: None)
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [act_before_calls, lambda roots: roots.prepare.append(compile_in_place)],
+    ids=["a call of ours", "a compiled call"],
+)
+def test_copies_of_a_root_run_themselves_and_its_file_is_a_plain_models(
+    prepare: Callable[[Roots], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda call: lambda *args: call(*args))
+    model, roots, file, inputs = GivesAllOfItself(), Roots(), io.BytesIO(), torch.ones(1, 2)
+    prepare(roots)
+    roots.install()
+    expected = model(inputs)
+    roots.stop()
+    torch.save(model, file)
+    twin = copy.deepcopy(model)
+    assert b"autotune" not in file.getvalue()
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(1.0)
+    assert torch.equal(twin(inputs), expected) and torch.equal(loaded(inputs), expected)
+    assert not torch.equal(model(inputs), expected)
