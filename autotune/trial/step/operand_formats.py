@@ -155,7 +155,7 @@ class OperandDetector:
         training = (layer for layer in layers if any(weight.requires_grad for weight in layer.parameters()))
         layer = next(training, layers[0] if layers else None)
         if layer is not None:
-            self._hook = layer.register_forward_hook(self._see)
+            self._hook = layer.register_forward_hook(_LayerHook(self._see))
 
     def _see(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         if isinstance(output, tuple) and output:
@@ -167,6 +167,23 @@ class OperandDetector:
                 # A hook within a graph stays: removing the hook there would break the graph and silently leave a root
                 # of torch's own classes uncompiled; removing it later would build the graph anew. A note is free.
                 self._hook.remove()
+
+
+class _LayerHook:
+    """A hook that stays on a layer; copies of the layer, and the layer's stored form, have a hook that does nothing.
+
+    A hook is stored with its layer, and a stored model is to need no autotune.
+    """
+
+    def __init__(self, see: Callable[[torch.nn.Module, Any, Any], None]) -> None:
+        self._see = see
+
+    def __call__(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        """Looks at an output."""
+        self._see(module, args, output)
+
+    def __reduce__(self) -> Any:
+        return getattr, (nullcontext(), "__exit__")  # Takes any three arguments, and gives back None.
 
 
 _formats: dict[Hashable, torch.dtype] = {}

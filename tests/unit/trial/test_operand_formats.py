@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -198,6 +200,22 @@ def test_a_compiled_model_is_seen_without_keeping_the_compiler_out(kind: str) ->
     called(torch.compile(MODELS[kind](), backend=backend), Precision.BF16, detector, times=2)  # type: ignore[arg-type]
     assert detector.precision is Precision.BF16
     assert graphs
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_compiled_model_is_copied_and_stored_without_what_looks_at_it() -> None:
+    torch.compiler.reset()
+    detector, model, file = OperandDetector(is_compiled=lambda: True), MODELS["an encoder layer"]().eval(), io.BytesIO()
+    with detector.look(model):
+        expected = torch.compile(model, backend="eager")(SEQUENCE)
+    assert any(part._forward_hooks for part in model.modules()), "a hook within a graph stays"
+    torch.save(copy.deepcopy(model), file)
+    assert b"autotune" not in file.getvalue()
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    format_seen, detector._of_graph = detector.dtype, None
+    assert torch.allclose(loaded(SEQUENCE), expected, atol=1e-6)
+    assert format_seen is torch.float32 and detector.dtype is None
 
 
 def counted_by_torch(model: torch.nn.Module, *inputs: torch.Tensor) -> int:
