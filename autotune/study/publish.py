@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -289,7 +290,7 @@ def write_tuned_config(study: StudyRecord, config: TunedConfig) -> tuple[Path | 
     The place may have got another script's config, or have filled up, while the search ran.
     """
     path = config_path(study.spec)
-    beside = path.with_name(f"{path.stem}-{study.name}{path.suffix}")
+    beside = path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9._-]', '-', study.name)[:60]}{path.suffix}")
     failures = []
     for place in (path, beside):
         try:

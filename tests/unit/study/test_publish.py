@@ -105,7 +105,8 @@ def test_a_trial_that_is_the_first_round_of_the_finals_is_one_run(folder):
     assert result.measuring_s == sum(parts.get(name, 0.0) for parts in durations for name in MEASURING_PARTS)
 
 
-def test_the_config_of_a_search_lies_beside_a_config_that_came_while_it_ran(folder):
+@pytest.mark.parametrize(("study", "name"), [("train", "train"), ("again & <b>/x", "again----b--x")])
+def test_the_config_of_a_search_lies_beside_a_config_that_came_while_it_ran(folder, study, name):
     place, theirs = folder.path / "autotune.yaml", "schema: 1\n"
 
     def measure(settings):
@@ -113,8 +114,8 @@ def test_the_config_of_a_search_lies_beside_a_config_that_came_while_it_ran(fold
         return by_workers(settings)
 
     folder.runner.measure = measure
-    result = folder.search(force=False)
-    beside = folder.path / "autotune-train.yaml"
+    result = folder.search(force=False, study=study)
+    beside = folder.path / f"autotune-{name}.yaml"
     assert place.read_text() == theirs
     assert result.config == str(beside) and read_config(beside).settings == result.best.settings
     assert any(str(place) in note and f"The config of this search is {beside}." in note for note in result.notes)
