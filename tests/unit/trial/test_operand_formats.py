@@ -205,7 +205,7 @@ def test_a_compiled_model_is_seen_without_keeping_the_compiler_out(kind: str) ->
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_a_compiled_model_is_copied_and_stored_without_what_looks_at_it() -> None:
     torch.compiler.reset()
-    detector, model, file = OperandDetector(is_compiled=lambda: True), MODELS["an encoder layer"]().eval(), io.BytesIO()
+    detector, model, file = OperandDetector(is_compiled=lambda: True), MODELS["a linear layer"]().eval(), io.BytesIO()
     with detector.look(model):
         expected = torch.compile(model, backend="eager")(SEQUENCE)
     assert any(part._forward_hooks for part in model.modules()), "a hook within a graph stays"
