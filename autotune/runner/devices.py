@@ -69,7 +69,7 @@ def _check_numbers(*, has_index: bool) -> None:
         UsageError: A number was given, by the user's choice or by CUDA_VISIBLE_DEVICES.
     """
     words = [word.strip() for word in os.environ.get(VISIBLE_DEVICES, "").split(",")]
-    numbers = {int(word) for word in words if word.isdigit()}
+    numbers = {int(word) for word in words if word.isdecimal()}
     has_names = VISIBLE_DEVICES in os.environ and not numbers
     if os.environ.get(DEVICE_ORDER) == PCI_ORDER or has_names or not (numbers or has_index):
         return

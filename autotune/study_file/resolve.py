@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +86,9 @@ def resolve_option(key: str, flags: Mapping[str, Any], *, environ: Mapping[str, 
     variable = VARIABLES[key]
     said = read_flags({key: flags.get(key)}, problems)
     said = said or read_environment({variable: environ.get(variable, "")}, problems)
-    if not said:
-        file = find_study_file(cwd, environ, flags.get("study_file"))
-        said = read_file(file, cwd, problems) if file is not None else {}
+    file = find_study_file(cwd, environ, flags.get("study_file")) if not said else None
+    if file is not None and key in file.values:  # What the file says of a search beside is not needed, and not checked.
+        said = read_file(replace(file, values={key: file.values[key]}), cwd, problems)
     problems.check()
     return said.get(key)
 

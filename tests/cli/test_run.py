@@ -108,6 +108,13 @@ def test_a_device_of_the_environment_or_the_study_file_holds_as_in_the_search(cl
     assert code == 2 and "AUTOTUNE_DEVICE" in err and len(started) == 3
 
 
+def test_what_a_study_file_says_wrongly_of_a_search_stops_no_training(cli, started, folder):
+    write_config(folder)
+    (folder / "study.toml").write_text('device = "cuda:3"\ntrials = "many"\nunknown = 1\n')
+    run(cli, "train.py")
+    assert started[0]["device"] == "cuda:3"
+
+
 def test_a_module_and_a_whole_command_run_too(cli, started, folder):
     (folder / "pkg.py").write_text("")
     write_config(folder, script_path="pkg", script_digest="")

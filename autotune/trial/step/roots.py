@@ -59,7 +59,8 @@ class Roots:
         self._wrapper: Any = None
         """The wrapped `nn.Module.__call__`."""
         self._before: weakref.WeakKeyDictionary[torch.nn.Module, tuple[Any, Any]] = weakref.WeakKeyDictionary()
-        """For each wrapped root, the content of the slot before and after all changes; without a slot, the hook."""
+        """For each wrapped root, the content of the slot before all changes, and a function that gives the content
+        after, while it lives; without a slot, None and the hook."""
 
     @property
     def modules(self) -> tuple[torch.nn.Module, ...]:
@@ -84,7 +85,7 @@ class Roots:
         for module, (before, ours) in list(self._before.items()):
             if not torch_names.HAS_CALL_SLOT:
                 ours.remove()
-            elif torch_names.own_call(module) is ours:
+            elif torch_names.own_call(module) is ours():
                 torch_names.set_outer_call(module, before)
             else:
                 is_clean = False
@@ -157,7 +158,9 @@ class Roots:
         if torch_names.HAS_CALL_SLOT:
             if self.before_call or self.convert_inputs is not None:
                 torch_names.set_outer_call(module, torch_names.SlotCall(self._outer(torch_names.outer_call(module))))
-            self._before[module] = before, torch_names.own_call(module)
+            ours = torch_names.own_call(module)
+            # Weakly: our call holds its module, and a model that the script drops is to be freed.
+            self._before[module] = before, weakref.ref(ours) if ours is not before else lambda: before
         elif self.before_call or self.convert_inputs is not None:
             self._before[module] = None, module.register_forward_pre_hook(self._hook, with_kwargs=True)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -280,3 +282,18 @@ def test_copies_of_a_root_run_themselves_and_its_file_is_a_plain_models(
             parameter.fill_(1.0)
     assert torch.equal(twin(inputs), expected) and torch.equal(loaded(inputs), expected)
     assert not torch.equal(model(inputs), expected)
+
+
+def test_a_model_that_the_script_drops_is_freed() -> None:
+    """Of many models, such as the folds of a cross-validation, one lives at a time."""
+    roots = Roots()
+    roots.before_call.append(lambda: None)
+    roots.install()
+    model = torch.nn.Linear(2, 2)
+    model(torch.ones(1, 2))
+    roots.stop()
+    assert roots.modules == (model,)
+    dropped = weakref.ref(model)
+    del model
+    gc.collect()
+    assert dropped() is None and roots.modules == ()
