@@ -1,4 +1,4 @@
-"""Files of one trial, by name; files of a fork server alone are named where they are made. Standard library only."""
+"""Files of a trial, by name. The code of a fork server names the server's own files. Standard library only."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@
 * `pages/`: the HTML pages for browsers;
 * `security/`: middleware for tokens, hosts, origins, sizes and rates;
 * `worker/`: `autotune worker`, which leases jobs and runs searches;
-* `engines/`: starts of workers by Ray and Slurm; `deploy/kubernetes.yaml` and `compose.yaml` start them by theirs.
+* `engines/`: starts of workers by Ray and Slurm. Kubernetes and Compose start workers by `deploy/kubernetes.yaml` and
+  `compose.yaml`.
 
 The queue itself is in the room `store`, and the Python client in the room `client`.
 """

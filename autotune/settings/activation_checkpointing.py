@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 MARK = "_autotune_checkpointed"
 """Attribute of the functions that checkpoint a block."""
 OWN_FORWARD = "_autotune_own_forward"
-"""Attribute of a checkpointed block with the `forward` that the script had set on the block itself, if any."""
+"""Attribute of a checkpointed block: the `forward` set by the script on the block itself, if any."""
 
 
 def apply(model: Any) -> None:
     """Checkpoints every repeated block of a model in place; weights, names and hooks stay.
 
-    A block gets a bound method. Python binds the copy of a method to the copy of its block, and stores a method by its
+    A block gets a bound method. Python binds the copy of a method to the copy of the block, and stores a method by
     name, so a stored model holds nothing of autotune.
     """
     checkpointed: dict[Any, Callable[..., Any]] = {}
@@ -76,7 +76,7 @@ def _checkpointed(plain: Callable[..., Any]) -> Callable[..., Any]:
             return run(*args, **kwargs)
         return checkpoint(run, *args, use_reentrant=False, **kwargs)
 
-    forward.__name__ = "forward"  # The name of a stored method, and what a stored model finds in its class.
+    forward.__name__ = "forward"  # Python stores the method by name, and a stored model finds the class's own method.
     setattr(forward, MARK, True)
     return forward
 
@@ -93,7 +93,7 @@ def _refused(case: ScriptCase) -> str:
 
 
 def why_no_room(name: str) -> Callable[[SearchCase], str]:
-    """Why a search leaves a setting alone that trades speed for memory; empty where the micro-batch may grow."""
+    """Why a search does not try a setting with less memory at less speed; empty if the micro-batch may grow."""
 
     def pointless(case: SearchCase) -> str:
         if case.is_batch_free or case.own.grad_accum_steps > 1 or name in case.asked:

@@ -76,7 +76,7 @@ def resolve(flags: Mapping[str, Any], tail: Sequence[str] | None, *, environ: Ma
 
 
 def resolve_option(key: str, flags: Mapping[str, Any], *, environ: Mapping[str, str], cwd: Path) -> Any:
-    """The value of one option, by the first of flags, environment and study file that says it; None where none does.
+    """The value of an option by flag, else by environment, else by study file; None without a value.
 
     Raises:
         ConfigError: A value in the study file cannot be used.

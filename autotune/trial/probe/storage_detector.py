@@ -66,7 +66,7 @@ def _kind_of(value: Any, *, has_workers: bool, is_forking: bool) -> TrapKind | N
 
 
 def _is_of(cls: type, module: str, name: str) -> bool:
-    """Whether a class is that of an imported module; a class in C may name another module as its own."""
+    """Whether a class belongs to an imported module; a class in C may name the wrong module."""
     return module in sys.modules and cls is getattr(sys.modules[module], name, None)
 
 
@@ -133,7 +133,7 @@ def splits_among_workers(loader: Any) -> bool:
 
 
 def _stages(dataset: Any) -> Sequence[Any]:
-    """Stages of a stream of WebDataset; other datasets may call anything a pipeline, such as a generator of samples."""
+    """Stages of a stream of WebDataset; further datasets may call anything a pipeline, for instance a generator."""
     pipeline = getattr(dataset, "pipeline", None)
     return pipeline if isinstance(pipeline, (list, tuple)) else ()
 

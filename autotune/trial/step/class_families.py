@@ -1,4 +1,4 @@
-"""Wraps methods of a class of torch and of all its subclasses, the script's own included."""
+"""Wraps methods of a class of torch and of all subclasses, also of the script's own subclasses."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def wrap_family(base: Any, names: Sequence[str], make: Make) -> None:
-    """Replaces methods wherever a class defines them by `make(method)`: in known classes now, in others when built.
+    """Replaces each definition of the named methods by `make(method)`: in known classes now, in new classes when built.
 
-    A method that calls the same method of its base class runs through several wrappers.
+    A method with a call of the base class's method runs through several wrappers.
 
     Args:
         base: The class at the head of the family.

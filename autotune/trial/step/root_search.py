@@ -1,4 +1,4 @@
-"""Says when root modules are searched: in the first steps, and again when the script begins to train another model."""
+"""Says when root modules are searched: in the first steps, and again when the script begins to train a new model."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ SEARCH_STEPS = 8
 """Optimizer steps after which a search ends. By then the script has called all models that train in turn. During the
 measurement nothing stays on the hot path."""
 MOST_VAIN = 3
-"""Searches in a row without a new root after which no other search begins. A script may build an optimizer in every
-step for tensors of no model, such as an adversarial example."""
+"""Number of searches in a row without a new root that ends all searching. A script may build an optimizer in every step
+for tensors of no model, for instance for an adversarial example."""
 
 
 class RootSearch:
     """Begins and ends the search for roots.
 
-    A model that the script trains later has an optimizer of its own: each fold of a cross-validation, each client of a
-    federation, each run of a sweep. Such an optimizer begins the search again, for a few steps.
+    A model trained later has a new optimizer: each fold of a cross-validation, each client of a federation, each run of
+    a sweep. Such an optimizer begins the search again, for a few steps.
 
     Args:
         roots: Find the roots.
         steps: Tell of the optimizers and their steps.
-        may_repeat: Whether a later search disturbs no compiled model, which would be compiled anew.
+        may_repeat: Whether a later search is safe: a search makes torch compile compiled models anew.
     """
 
     def __init__(self, roots: Roots, steps: Steps, may_repeat: Callable[[], bool]) -> None:

@@ -1,8 +1,8 @@
 """Changes the number format of a script's own autocast regions.
 
 The script opens and closes its regions as before, with another format. Under bf16 the script's GradScaler stands aside:
-a disabled scaler returns losses unscaled and steps at once. The scaler's state is stored and loaded as ever, so a
-checkpoint serves runs of both formats.
+a disabled scaler returns losses unscaled and steps at once. The scaler's state is stored and loaded as ever, and a
+checkpoint serves runs of all formats.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autotune.trial.torch.patching import wrap
 SCALING = ("scale", "unscale_", "step", "update", "get_scale")
 """Methods of a GradScaler that a disabled scaler leaves out."""
 STORING = ("state_dict", "load_state_dict", "__getstate__")
-"""Methods of a GradScaler that read or write the state; a disabled scaler has none."""
+"""Methods of a GradScaler for reading and writing the state; a disabled scaler has no state."""
 
 
 class OwnAutocast:
@@ -37,7 +37,7 @@ class OwnAutocast:
         self._device, self._dtype = device, DTYPES[precision]
         self._needs_no_scaler = precision is Precision.BF16
         self._aside: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Scalers of the script that stand aside; enabled only while the state is stored or loaded."""
+        """Scalers of the script set aside; enabled only during the storing or loading of the state."""
         self._is_over = False
 
     def install(self) -> None:
