@@ -20,7 +20,6 @@ from autotune.settings import (
     Setting,
     Settings,
     Value,
-    graph_kind,
     stored_kind,
 )
 from autotune.settings.compile_mode import CompileMode, sizes_vary
@@ -88,11 +87,10 @@ class AppliedSettings:
         self._search = RootSearch(
             self.roots, self.steps, may_repeat=lambda: not (self._asked.compile or self._compiler.is_used)
         )
-        is_kept = job.serves and self._asked.compile
         is_whole = self._asked.compile_mode is not CompileMode.REGIONAL
         self._operands = OperandDetector(
             lambda: (self._asked.compile and is_whole) or self._compiler.is_used,
-            graph=graph_kind(self._asked) if is_kept else None,
+            stays=job.serves,
         )
         self._changes_format = False
         self._input_size: int | None = None
@@ -138,7 +136,6 @@ class AppliedSettings:
         """Takes back all settings except wrapped functions of torch; False when a root cannot be unwrapped."""
         if self._region is not None:
             self._region.close()
-        self._operands.keep()
         models = self.roots.modules
         is_clean = self.roots.remove()
         torch_names.tag_stored_graphs("")

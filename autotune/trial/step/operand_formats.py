@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -63,40 +64,36 @@ class OperandDetector:
     Args:
         is_compiled: True when torch's compiler runs the model. The detector then watches one layer within the graph,
             because watching every operation would keep the compiler out.
-        graph: The kind of the graph, for compiled calls that are kept. A graph tells the detector of its first use
-            alone, so later detectors of the same kind take over the reading.
+        stays: Whether the process measures further settings, with the same models. The layer is then watched from the
+            first call on, compiled or not: the compiler builds a graph anew once a layer has another number of hooks.
     """
 
-    def __init__(self, is_compiled: Callable[[], bool] = lambda: False, graph: Hashable = None) -> None:
+    def __init__(self, is_compiled: Callable[[], bool] = lambda: False, *, stays: bool = False) -> None:
         self._is_compiled = is_compiled
-        self._graph = graph
+        self._stays = stays
         self._readings: dict[int, _Reading] = {}
         """Readings of calls, by root."""
-        self._of_graph: torch.dtype | None = None
-        """Format of a layer within a compiled graph; None before the first call."""
+        self._hook: _LayerHook | None = None
+        """The hook on the watched layer."""
+        self._reads_layer = False
+        """Whether the format is the layer's."""
         self.has_fused_attention = False
         """Whether a fused kernel of scaled_dot_product_attention was seen; in a compiled model, the function's name."""
-        self._hook: Any = None
 
     def look(self, root: torch.nn.Module) -> AbstractContextManager[object]:
         """The context for the first call of a root."""
         if torch.compiler.is_compiling():
             return nullcontext()
+        if self._stays:
+            self._look_at_a_layer(root)
         # Replicas compute in separate threads, out of sight of a context in this thread.
         if torch_names.DISPATCH_MODE is not None and not self._is_compiled() and num_replicas(root) == 1:
             reading = self._readings[id(root)] = _Reading()  # A later look takes the place of an earlier one.
             return _every_product(partial(self._note, reading))
         self.has_fused_attention |= any(map(_calls_attention, {type(part) for part in root.modules()}))
-        if self._graph in _formats:
-            self._of_graph = _formats[self._graph]
-        elif self._hook is None:
-            self._look_at_a_layer(root)
+        self._look_at_a_layer(root)
+        self._reads_layer = True
         return nullcontext()
-
-    def keep(self) -> None:
-        """Keeps the reading for later detectors of the same graph."""
-        if self._graph is not None and self._of_graph is not None:
-            _formats[self._graph] = self._of_graph
 
     @property
     def num_flops(self) -> float:
@@ -114,8 +111,8 @@ class OperandDetector:
     def dtype(self) -> torch.dtype | None:
         """The format of most multiplications; None before the first product."""
         trained, frozen = Counter[torch.dtype](), Counter[torch.dtype]()
-        if self._of_graph is not None:
-            trained[self._of_graph] += 1
+        if self._reads_layer and self._hook is not None and self._hook.dtype is not None:
+            trained[self._hook.dtype] += 1
         for reading in self._readings.values():
             trained += reading.trained
             frozen += reading.frozen
@@ -151,43 +148,52 @@ class OperandDetector:
             reading.num_recurrent += num_multiplications
 
     def _look_at_a_layer(self, root: torch.nn.Module) -> None:
+        """Watches a layer of the first root with one, by the hook of an earlier detector where such a hook stays."""
+        if self._hook is not None:
+            return
         layers = list(_layers_called_by(root))
         training = (layer for layer in layers if any(weight.requires_grad for weight in layer.parameters()))
         layer = next(training, layers[0] if layers else None)
-        if layer is not None:
-            self._hook = layer.register_forward_hook(_LayerHook(self._see))
-
-    def _see(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if isinstance(output, tuple) and output:
-            output = output[0]  # a recurrent layer also returns a state, an attention also returns weights
-        if torch.is_grad_enabled() and isinstance(output, torch.Tensor):
-            # Nothing but a plain assignment: torch 2.4 breaks the graph where a hook makes an object.
-            self._of_graph = output.dtype
-            if not torch.compiler.is_compiling():
-                # A hook within a graph stays: removing the hook there would break the graph and silently leave a root
-                # of torch's own classes uncompiled; removing it later would build the graph anew. A note is free.
-                self._hook.remove()
+        if layer is None:
+            return
+        self._hook = _staying.get(layer)
+        if self._hook is None:
+            self._hook = _LayerHook(layer, stays=self._stays)
+            if self._stays:
+                _staying[layer] = self._hook
+        self._hook.dtype = None
 
 
 class _LayerHook:
-    """A hook that stays on a layer; copies of the layer, and the layer's stored form, have a hook that does nothing.
+    """A hook on a layer; copies of the layer, and the layer's stored form, have a hook that does nothing.
 
     A hook is stored with its layer, and a stored model is to need no autotune.
     """
 
-    def __init__(self, see: Callable[[torch.nn.Module, Any, Any], None]) -> None:
-        self._see = see
+    def __init__(self, layer: torch.nn.Module, *, stays: bool) -> None:
+        self.dtype: torch.dtype | None = None
+        """Format of the layer's output in training; None before the first call."""
+        self._stays = stays
+        self._handle = layer.register_forward_hook(self)
 
     def __call__(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         """Looks at an output."""
-        self._see(module, args, output)
+        if isinstance(output, tuple) and output:
+            output = output[0]  # a recurrent layer also returns a state, an attention also returns weights
+        if torch.is_grad_enabled() and isinstance(output, torch.Tensor):
+            # Nothing but a plain assignment: torch 2.4 breaks the graph where a hook makes an object.
+            self.dtype = output.dtype
+            if not self._stays and not torch.compiler.is_compiling():
+                # A hook within a graph stays: removing the hook there would break the graph and silently leave a root
+                # of torch's own classes uncompiled; removing it later would build the graph anew. A note is free.
+                self._handle.remove()
 
     def __reduce__(self) -> Any:
         return getattr, (nullcontext(), "__exit__")  # Takes any three arguments, and gives back None.
 
 
-_formats: dict[Hashable, torch.dtype] = {}
-"""Formats of compiled models by the kind of their graph."""
+_staying: weakref.WeakKeyDictionary[torch.nn.Module, _LayerHook] = weakref.WeakKeyDictionary()
+"""Hooks that stay for all measurements of the process, by layer."""
 
 
 def _calls_attention(kind: type[torch.nn.Module]) -> bool:

@@ -5,6 +5,8 @@ The names were read in the sources of torch 2.4 to 2.13.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import sys
 import weakref
 from collections.abc import Callable, Hashable, Sequence
@@ -188,14 +190,11 @@ def compile_in_place(
         is_dynamic: Whether the first graph serves all sizes. Otherwise the second size costs a second build, in the
             middle of a measurement.
     """
-    options: dict[str, Any] = {} if compile_mode == "default" else {"mode": str(compile_mode)}
-    if is_dynamic:
-        options["dynamic"] = True
     if HAS_CALL_SLOT:
         code = code_to_compile(f"call_{len(_compiled_calls.get(module, ()))}")
-        _set_compiled(module, code, kind, options)
+        _set_compiled(module, code, kind, compile_mode, is_dynamic=is_dynamic)
     else:
-        module.compile(**options)
+        module.compile(**compile_arguments(compile_mode, is_dynamic=is_dynamic))
     _compiled_roots[module] = str(compile_mode)
 
 
@@ -221,7 +220,6 @@ def compile_blocks(
         compile_mode: Name of the mode, for the reading.
         is_dynamic: As for `compile_in_place`.
     """
-    options: dict[str, Any] = {"dynamic": True} if is_dynamic else {}
     _compiled_roots[module] = str(compile_mode)
     _compiled_blocks[module] = tuple(blocks)
     codes: dict[Hashable, CodeType] = {}
@@ -234,22 +232,99 @@ def compile_blocks(
             number = len(_compiled_calls.get(block, ()))
             name = f"call_{type(block).__name__}_{number}_{len(codes)}"
             code = codes.setdefault(shape_of_block(block), code_to_compile(name))
-            _set_compiled(block, code, kind, options)
+            _set_compiled(block, code, kind, is_dynamic=is_dynamic)
 
     handle = module.register_forward_hook(compile_all)
 
 
-def _set_compiled(module: Any, code: CodeType, kind: Hashable, options: dict[str, Any]) -> None:
+def _set_compiled(
+    module: Any, code: CodeType, kind: Hashable, compile_mode: str = "default", *, is_dynamic: bool
+) -> None:
     """Makes `module(...)` run compiled, by the earlier compiled call of a known kind."""
     calls = _compiled_calls.get(module, {})
+    if kind is not None and not _can_tell_kinds():
+        _reset_for(kind, module)
     compiled = calls.get(kind)
     if compiled is None:
+        arguments = compile_arguments(compile_mode, is_dynamic=is_dynamic)
+        if kind is not None:
+            arguments = _arguments_of_kind(arguments, kind)
         # The plain function: a wrapper of ours notes the calls of the script.
         compile_plainly = original_of(torch.compile)
-        compiled = calls[kind] = compile_plainly(function_to_compile(module._call_impl, code), **options)
+        compiled = calls[kind] = compile_plainly(function_to_compile(module._call_impl, code), **arguments)
     if kind is not None:
         _compiled_calls[module] = calls
     set_outer_call(module, SlotCall(compiled))
+
+
+def compile_arguments(compile_mode: str, *, is_dynamic: bool) -> dict[str, Any]:
+    """Arguments of torch.compile for a mode; for one graph of all sizes, if `is_dynamic`."""
+    arguments: dict[str, Any] = {} if compile_mode == "default" else {"mode": str(compile_mode)}
+    if is_dynamic:
+        arguments["dynamic"] = True
+    return arguments
+
+
+KIND_OPTION = "trace.debug_dir"
+"""Option of torch.compile that tells kinds of graph apart. It names a folder for TORCH_COMPILE_DEBUG, does nothing
+without that variable, and is no part of the names of stored graphs."""
+_kinds: dict[Hashable, int] = {}
+"""Numbers of the kinds compiled in this process."""
+_limits: dict[str, int] = {}
+"""The script's own limits on the graphs of a function, by the name of the limit."""
+
+
+@functools.cache
+def _can_tell_kinds() -> bool:
+    """Whether torch.compile takes `KIND_OPTION`; false of releases that compare its type with the type of None."""
+    try:
+        original_of(torch.compile)(function_to_compile(None), options={KIND_OPTION: ""})
+    except (RuntimeError, TypeError, AttributeError):
+        return False
+    return True
+
+
+def _arguments_of_kind(arguments: dict[str, Any], kind: Hashable) -> dict[str, Any]:
+    """Arguments of torch.compile for a kind of graph that shares no graph with other kinds.
+
+    The compiler keeps graphs by the code of a function. After a break of the graph, and always within
+    DistributedDataParallel, that is a function of the script or of torch, whatever was compiled around the function:
+    its graph would serve any kind whose values the compiler does not compare, such as the kernel of attention. The
+    compiler does compare the options. Sizes learned by one kind would make graphs of another kind dynamic, and the
+    limit on the graphs of a function is meant for one kind.
+    """
+    number = _kinds.setdefault(kind, len(_kinds))
+    _widen_limits(len(_kinds))
+    if not _can_tell_kinds():
+        return arguments
+    mode = arguments.get("mode")
+    of_mode = importlib.import_module("torch._inductor").list_mode_options(mode) if mode is not None else {}
+    options = {**of_mode, KIND_OPTION: f"kind_{number}"}
+    others = {name: value for name, value in arguments.items() if name != "mode"}
+    return {"dynamic": False, **others, "options": options}
+
+
+def _widen_limits(num_kinds: int) -> None:
+    """Allows every kind the number of graphs that the script allows a function."""
+    config = importlib.import_module("torch._dynamo").config
+    for name in ("recompile_limit", "cache_size_limit"):
+        if hasattr(config, name):
+            own = _limits.setdefault(name, getattr(config, name))
+            setattr(config, name, own * num_kinds)
+            return
+
+
+_latest_kind: list[Hashable] = []
+"""The kind compiled last, in a release that cannot tell kinds apart."""
+
+
+def _reset_for(kind: Hashable, module: Any) -> None:
+    """Forgets all graphs, if the last kind was another and could share graphs with this one."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    is_shared = bool(counters.get("graph_break")) or isinstance(module, torch.nn.parallel.DistributedDataParallel)
+    if is_shared and _latest_kind and _latest_kind != [kind]:
+        torch.compiler.reset()
+    _latest_kind[:] = [kind]
 
 
 def code_to_compile(name: str) -> CodeType:

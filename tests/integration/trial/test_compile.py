@@ -69,6 +69,53 @@ def test_looking_at_the_operands_does_not_break_the_graph(make, monkeypatch: pyt
     assert detector.precision is Precision.BF16
 
 
+class Broken(torch.nn.Module):
+    """A model with a break of the graph, after which the compiler keeps graphs by the model's own functions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        torch._dynamo.graph_break()
+        return torch.relu(self.second(x))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_kinds_of_graph_share_no_graph_behind_a_break_and_each_is_built_once() -> None:
+    torch.compiler.reset()
+    model, x, num_built = Broken(), torch.randn(3, 4), []
+    for kind in ("default", "flash", "default", "flash"):
+        before = torch_names.num_compiled_graphs() or 0
+        detector = OperandDetector(is_compiled=lambda: True, stays=True)
+        with detector.look(model):
+            torch_names.compile_in_place(model, kind)
+            model(x)
+        num_built.append((torch_names.num_compiled_graphs() or 0) - before)
+        torch_names.forget_compiled(model)
+        assert detector.precision is Precision.FP32
+    # A release that cannot tell kinds apart builds anew at each change of the kind.
+    assert num_built == ([2, 2, 0, 0] if torch_names._can_tell_kinds() else [2, 2, 2, 2])
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_a_kind_of_graph_leaves_the_others_the_limit_on_a_functions_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.compiler.reset()
+    monkeypatch.setattr(torch_names, "_limits", {})
+    monkeypatch.setattr(torch_names, "_kinds", {})
+    model, x = Broken(), torch.randn(3, 4)
+    limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
+    with torch._dynamo.config.patch(**{limit: 2}):
+        for kind in range(4):
+            before = torch_names.num_compiled_graphs() or 0
+            torch_names.compile_in_place(model, kind)
+            model(x)
+            assert (torch_names.num_compiled_graphs() or 0) == before + 2
+
+
 def test_a_root_whose_compilation_built_nothing_does_not_count_as_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Own()
     monkeypatch.setattr(torch, "compile", lambda function: function)

@@ -88,6 +88,7 @@ def test_the_state_of_an_optimizer_follows_the_layout_of_its_weights() -> None:
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_each_kind_of_graph_is_compiled_once_and_for_its_own_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()  # of breaks in the graphs of other tests
     shapes: list[tuple[Any, ...]] = []
 
     def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
@@ -95,7 +96,7 @@ def test_each_kind_of_graph_is_compiled_once_and_for_its_own_sizes(monkeypatch: 
         return graph.forward
 
     compiler = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda function: compiler(function, backend=backend))
+    monkeypatch.setattr(torch, "compile", lambda function, **_: compiler(function, backend=backend))
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     for size in (2, 3, 5, 7, 9, 11, 13, 15, 17, 19, 2, 3, 5, 19):
         torch_names.compile_in_place(model, kind=size)
