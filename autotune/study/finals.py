@@ -7,7 +7,7 @@ fit the time, trials or further rounds in the process of the trials take their p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from statistics import fmean, stdev
@@ -65,6 +65,13 @@ WIDE = 0.05
 """Half the width of an interval from which further rounds are considered."""
 WIDE_SHARE = 0.1
 """Half the width of a gain's interval as a share of the gain, from which further rounds are worth their time."""
+PLAIN_GAIN = 1.5
+"""Smallest gain in the only round of the finals for which chosen trials count as the second round, if they say as much:
+a choice among trials makes a rate look better by a few percent, and not by half."""
+PLAIN_AGREEMENT = 0.15
+"""Largest difference between the gain in the trials and in the only round, in logarithms of a ratio."""
+PLAIN_SPREAD = 0.1
+"""Largest half width of a chosen trial's interval, as a share of the rate, for the trial to count as a round."""
 PRECISION_ORDER = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
 
 
@@ -117,6 +124,7 @@ class Finals:
         finalists: Sequence[FinishedTrial],
         baseline: FinishedTrial | None,
         trials: Mapping[int, TrialResult] | None = None,
+        chosen: Mapping[int, TrialResult] | None = None,
     ) -> FinalsResult | None:
         """Measures until the winner is known.
 
@@ -127,6 +135,8 @@ class Finals:
                 looks faster than its settings are; without a choice the trials are as good as a round of finals. They
                 count as the first round, and after a single round of finals as the second round where a trial had the
                 process of another trial.
+            chosen: Results of trials chosen among several, by number. They count as the second round where the time
+                allowed one, and only for a gain of `PLAIN_GAIN` and more.
 
         Returns:
             None when the search was asked to stop before the winner was known, or no contender can be measured.
@@ -174,6 +184,9 @@ class Finals:
                 break
         if num_whole == 1 and not is_alike:
             num_whole += self._has_round_of_trials(contenders, trials)
+        plain = self._plainly_faster(contenders, baseline, chosen or {}) if num_whole == 1 else {}
+        if plain and self._has_round_of_trials(plain, chosen or {}):
+            running, num_whole = plain, num_whole + 1
         # A dropped contender has fewer rounds than an interval needs.
         result = self._result(running, baseline) if self._records(contenders) else _without_runs(contenders, baseline)
         if result is None:
@@ -283,6 +296,23 @@ class Finals:
         if any(record.result.is_live for record in records):
             return True
         return self._count_trials_as_round(1 + max(record.round for record in records), contenders, trials)
+
+    def _plainly_faster(
+        self, contenders: Mapping[int, FinishedTrial], baseline: FinishedTrial | None, chosen: Mapping[int, TrialResult]
+    ) -> dict[int, FinishedTrial]:
+        """The baseline and the fastest contender of the only round, if their trials say the same of a plain gain."""
+        rates = {record.number: _rate(record.result) for record in self._records(dict(contenders))}
+        if baseline is None or not rates.keys() >= {baseline.number} or len(rates) < 2:
+            return {}
+        own = rates.pop(baseline.number)
+        number = max(rates, key=lambda candidate: rates[candidate])
+        pair = {number: contenders[number], baseline.number: baseline}
+        if not own or not pair.keys() <= chosen.keys() or any(not _is_steady(trial) for trial in pair.values()):
+            return {}
+        gains = (rates[number] / own, _rate(chosen[number]) / max(_rate(chosen[baseline.number]), 1e-9))
+        if min(gains) < PLAIN_GAIN or abs(math.log(gains[0] / gains[1])) > PLAIN_AGREEMENT:
+            return {}
+        return pair
 
     def _count_trials_as_round(
         self, round_index: int, contenders: Mapping[int, FinishedTrial], trials: Mapping[int, TrialResult]
@@ -573,6 +603,11 @@ class Finals:
         return final_doubts.contradiction(comparison, winner, baseline, final_doubts.counted(records))
 
 
+def _is_steady(trial: FinishedTrial) -> bool:
+    """Whether a trial was measured undisturbed, and with a narrow interval."""
+    return not trial.is_disturbed and (trial.half_width_ratio or 0.0) <= PLAIN_SPREAD
+
+
 def fits_all(records: Sequence[FinalRecord], baseline: FinishedTrial | None) -> bool:
     """Whether the script's own settings can be compared with: every final of theirs was feasible."""
     return baseline is not None and fits(records, baseline.number)
@@ -712,17 +747,26 @@ def num_rivals(trials: Sequence[FinishedTrial], history: History) -> int:
 
 
 def results_without_choice(
-    history: History, finalists: Sequence[FinishedTrial], read_trials: Callable[[], Sequence[TrialRecord]]
-) -> dict[int, TrialResult]:
+    history: History, finalists: Sequence[FinishedTrial], results: Mapping[int, TrialResult]
+) -> Mapping[int, TrialResult]:
     """Results of the finalists' own trials, by number; empty when the finalists were chosen among several trials.
 
-    A baseline without a rival counts as not chosen: its trial has a rate, and further runs would compare nothing. A
-    trial that ended as too slow to win was not measured in full, and has no result here.
+    A baseline without a rival counts as not chosen: its trial has a rate, and further runs would compare nothing.
     """
     if finalists and num_rivals(history.feasible, history) > 1:
         return {}
+    return results
+
+
+def results_of_trials(
+    history: History, finalists: Sequence[FinishedTrial], trials: Sequence[TrialRecord]
+) -> dict[int, TrialResult]:
+    """Results of the baseline's and the finalists' own trials, by number.
+
+    A trial that ended as too slow to win was not measured in full, and has no result here.
+    """
     numbers = {trial.number for trial in (*finalists, history.baseline) if trial is not None}
-    found = [trial for trial in read_trials() if trial.number in numbers]
+    found = [trial for trial in trials if trial.number in numbers]
     return {trial.number: trial.result for trial in found if trial.result.outcome is not Outcome.RACED_OUT}
 
 

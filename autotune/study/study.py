@@ -25,7 +25,7 @@ from autotune.space.search_space import SearchSpace
 from autotune.store.records import Owner
 from autotune.study.budget import MOST_FINALISTS, Budget
 from autotune.study.estimate import fixed_bytes
-from autotune.study.finals import Finals, FinalsResult, results_without_choice
+from autotune.study.finals import Finals, FinalsResult, results_of_trials, results_without_choice
 from autotune.study.jobs import Jobs
 from autotune.study.larger_batches import BatchGain, BatchProbe
 from autotune.study.probing import Probed, probe, start_afresh
@@ -216,8 +216,9 @@ class Study:
             on_event=self._on_event,
             seed=self._stored.spec.seed,
         )
-        trials = results_without_choice(history, finalists, lambda: self._repository.trials(self._stored.name))
-        result = finals.run(finalists, search.baseline, trials)
+        chosen = results_of_trials(history, finalists, self._repository.trials(self._stored.name))
+        trials = results_without_choice(history, finalists, chosen)
+        result = finals.run(finalists, search.baseline, trials, chosen)
         if result is not None and end.is_limit and is_untried(history):
             return replace(result, is_compared=False)
         return result

@@ -28,6 +28,8 @@ PRODUCTS = frozenset(
     }
 )
 """torch's operations that multiply matrices, in the lower format under autocast."""
+BATCHED = ("bmm", "baddbmm")
+"""torch's products of as many matrices as the first size says."""
 ATTENTION = ("attention", "dot_product", "_attn_")
 """Parts of the names of attention operations, those of attention libraries included."""
 LAYERS = (
@@ -242,7 +244,7 @@ def _every_product(note: Callable[[str, list[torch.Tensor], int, int], None]) ->
                 operands = [value for value in _tensors(args) if value.is_floating_point()]
                 if operands:
                     num_flops = torch_names.num_flops(operation, args, kwargs or {}, result)
-                    note(name, operands, _num_multiplications(operands, result), num_flops)
+                    note(name, operands, _num_multiplications(name, operands, result), num_flops)
             return result
 
     mode: AbstractContextManager[object] = Products()
@@ -257,8 +259,12 @@ def _tensors(args: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(value)
 
 
-def _num_multiplications(operands: list[torch.Tensor], result: Any) -> int:
+def _num_multiplications(operation: str, operands: list[torch.Tensor], result: Any) -> int:
     """The multiplications of a matrix product, (mk * kn * mn) ** 0.5 of its sizes; an estimate for convolutions."""
+    is_batched = operation in BATCHED
+    factors = operands[-2:] if is_batched else operands
+    sizes = sorted((factor.numel() for factor in factors), reverse=True)[:2]
     made = next(_tensors(result if isinstance(result, (list, tuple)) else (result,)), None)
-    sizes = sorted((operand.numel() for operand in operands), reverse=True)[:2]
-    return 1 + math.isqrt(math.prod(sizes) * (made.numel() if made is not None else 1))
+    product = 1 + math.isqrt(math.prod(sizes) * (made.numel() if made is not None else 1))
+    # The number of matrices is in all three sizes, and belongs into the product once.
+    return 1 + int(product / math.sqrt(len(factors[0]))) if is_batched else product

@@ -28,7 +28,7 @@ from autotune.search.plan_state import PlanLimits
 from autotune.search.search_stopping import is_untried
 from autotune.search.study_search import Search
 from autotune.study.budget import MOST_FINALISTS, Budget
-from autotune.study.finals import Finals, num_rivals, results_without_choice
+from autotune.study.finals import Finals, num_rivals, results_of_trials, results_without_choice
 from autotune.study.jobs import Jobs
 from autotune.study.stop import StopRequest
 from autotune.study.target import make_target
@@ -216,8 +216,9 @@ def searched(problem: Problem, seed: int, budget_s: float, prices: Prices | None
     loop = TrialLoop(search=search, jobs=jobs, runner=runner, **common)
     end = loop.run()
     history, finalists = search.history, search.finalists(MOST_FINALISTS)
-    unselected = results_without_choice(history, finalists, lambda: repository.trials(""))
-    found = Finals(loop=loop, seed=seed, **common).run(finalists, search.baseline, unselected)
+    chosen = results_of_trials(history, finalists, repository.trials(""))
+    unselected = results_without_choice(history, finalists, chosen)
+    found = Finals(loop=loop, seed=seed, **common).run(finalists, search.baseline, unselected, chosen)
     own = search.script_settings
     status, named, half = "none", own, None
     if found is not None:

@@ -326,3 +326,28 @@ def test_a_part_compiled_as_one_graph_in_the_first_call_is_compiled() -> None:
     detector = OperandDetector()
     called(Weights(product), Precision.FP32, detector)
     assert detector.precision is Precision.FP32
+
+
+class Heads(torch.nn.Module):
+    """Linear layers in bf16 and attention of many heads in fp32, as torch's `math` kernel computes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(64, 256), torch.nn.Linear(256, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            hidden = self.last(self.first(x))
+        heads = hidden.float().view(-1, 32, 16, 4).flatten(0, 1)
+        with torch.autocast("cpu", enabled=False):
+            scores = torch.bmm(heads, heads.transpose(1, 2))
+            return torch.baddbmm(heads, scores, heads)
+
+
+def test_many_small_products_do_not_outvote_the_layers() -> None:
+    """`sdpa_backend=math` was refused under bf16: 96 matrices in fp32 counted ten times what they multiply."""
+    detector = OperandDetector()
+    model = Heads()
+    with detector.look(model):
+        model(torch.randn(64, 32, 64))
+    assert detector.precision is Precision.BF16
