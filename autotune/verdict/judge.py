@@ -279,9 +279,16 @@ def _never_trained(ending: Ending, ranks: Sequence[RankResult]) -> Verdict:
     return Verdict(outcome=Outcome.CRASHED, reason=reason)
 
 
+def _goes_on_after_skips(rank: RankResult) -> bool:
+    """Whether a gradient scaler skipped steps in the window, as for a loss that is not finite, and trained on after."""
+    window = [block for block in rank.blocks if block.phase == "window"]
+    is_training = bool(window) and window[-1].num_skipped_steps < window[-1].num_steps
+    return is_training and any(block.num_skipped_steps for block in window)
+
+
 def _why_invalid(job: TrialJob, ranks: Sequence[RankResult]) -> str:
     for rank in ranks:
-        if not rank.is_loss_finite:
+        if not rank.is_loss_finite and not _goes_on_after_skips(rank):
             return "The loss is not finite under these settings."
         if not rank.has_changed_parameters and not _never_learns(job):
             return "No parameter changed: it does not train under these settings."

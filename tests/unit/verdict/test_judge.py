@@ -202,6 +202,15 @@ def test_a_twentieth_of_the_windows_steps_may_be_skipped_and_no_more(num_skipped
     assert judge(job(), ending(), [rank(blocks=(early, *(block(),) * 18, *late))]).outcome is outcome
 
 
+@pytest.mark.parametrize(("num_skipped", "outcome"), [(1, Outcome.OK), (0, Outcome.INVALID), (10, Outcome.INVALID)])
+def test_a_loss_that_is_not_finite_is_harmless_where_the_scaler_skips_its_step_and_trains_on(
+    num_skipped: int, outcome: Outcome
+) -> None:
+    """Pytorch-UNet's loss is nan now and then in fp16; the script goes on, and could not be searched."""
+    blocks = (*(block(),) * 30, block(num_skipped_steps=num_skipped))
+    assert judge(job(), ending(), [rank(blocks=blocks, is_loss_finite=False)]).outcome is outcome
+
+
 def test_a_peak_that_only_a_validation_comes_to_is_told_apart() -> None:
     verdict = judge(job(), ending(peak_memory_bytes=9 * GIB, trained_bytes=5 * GIB), [rank()])
     assert verdict.outcome is Outcome.OVER_CAP
