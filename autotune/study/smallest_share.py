@@ -90,7 +90,7 @@ class ShareSearch:
         outside = max(result.outside_allocator_bytes or 0 for result in runs) or self.target.outside_allocator_bytes
         self._fresh_s = self.budget.fresh_s(winner.number, winner.settings)
         self._next_s = self.budget.first_look_s(winner.number, winner.settings)
-        found = None if self._is_left_alone() else self._halve(winner.settings)
+        found = None if self._is_left_alone(finals) else self._halve(winner.settings)
         if found is None:
             return self._share(round(RESERVED_ROOM * reserved), outside, is_measured=False)
         plain = tuple(self._looks)
@@ -119,13 +119,15 @@ class ShareSearch:
         is_asked = "memory_fraction" in self._asked
         return min(float(value) for value in self.space.allowed["memory_fraction"]) if is_asked else 0.0
 
-    def _is_left_alone(self) -> bool:
-        """Whether the script or the user decides on the share; notes the reason."""
+    def _is_left_alone(self, finals: FinalsResult) -> bool:
+        """Whether the script or the user decides on the share, or finals had no time already; notes the reason."""
         reason = dict(self.space.refused).get("memory_fraction")
         if reason:
             self._reason = f"No smaller limit was measured: {reason}."
         elif self._least_fraction >= 1.0:
             self._reason = "No smaller limit was measured, as you asked."
+        elif not finals.is_compared:
+            self._reason = "The search was too short to measure a further limit."
         return bool(self._reason)
 
     def _share(self, limit_bytes: int, outside_bytes: int, *, is_measured: bool = True) -> MemoryShare:

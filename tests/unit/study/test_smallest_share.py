@@ -154,6 +154,13 @@ def test_without_time_the_peak_of_the_allocator_stands_for_the_least_memory(fold
     assert memory.shared_bytes == round(1.15 * memory.smallest_bytes)
 
 
+def test_finals_without_time_for_two_rounds_are_followed_by_no_looks(folder, card, monkeypatch):
+    """The looks after one round of timm's ResNet-50 took 35 s, 12 % of the time."""
+    monkeypatch.setattr("autotune.study.finals.LEAST_ROUNDS", 99)
+    memory = found_by(folder).memory
+    assert not memory.is_measured and memory.looks == () and "too short" in memory.reason
+
+
 def test_a_script_with_a_share_of_its_own_is_left_alone(folder, card):
     card.facts = replace(card.facts, own_memory_fraction=True)
     memory = found_by(folder).memory
