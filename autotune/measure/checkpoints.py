@@ -23,9 +23,10 @@ WAITED_RATIO = 2.0
 def without_checkpoints(ranks: Sequence[Sequence[Block]]) -> list[list[Block]]:
     """The windows of all ranks without the blocks in which the script saved.
 
-    Usually one rank saves, and all further ranks wait for the gradients of the saving rank. A waiting rank loses its
-    longest blocks: as many blocks as were saved in, and only blocks of `WAITED_RATIO` medians or more. A single save in
-    a whole measurement, warm-up included, is left out of a window with few blocks, too.
+    Usually one rank saves, and all further ranks wait for the gradients of the saving rank, after a short save of their
+    own, if any. A waiting rank loses its longest blocks: as many blocks as were saved in, less its own long saves, and
+    only blocks of `WAITED_RATIO` medians or more. A single save in a whole measurement, warm-up included, is left out
+    of a window with few blocks, too.
 
     Args:
         ranks: Blocks of all phases, by rank.
@@ -48,9 +49,9 @@ def _num_saving(blocks: Sequence[Block]) -> int:
 
 
 def _without(window: list[Block], num: int) -> list[Block]:
-    """The window without the blocks of saves and of waits for the saving rank, at most `num` blocks."""
+    """The window without the blocks of saves, and without at most `num` blocks of long saves and of waits."""
     usual_s = median(block.duration_s for block in window)
     others = [block for block in window if not block.num_saves and block.duration_s >= WAITED_RATIO * usual_s]
-    num_waited = num - _num_saving(window)
+    num_waited = num - sum(block.num_saves > 0 and block.duration_s >= WAITED_RATIO * usual_s for block in window)
     waited = {id(block) for block in sorted(others, key=lambda block: -block.duration_s)[:num_waited]}
     return [block for block in window if not block.num_saves and id(block) not in waited]

@@ -37,6 +37,13 @@ def test_another_rank_loses_the_block_in_which_it_waited_and_no_more() -> None:
     assert [block.duration_s for block in kept[1]] == [0.1] * 18 + [0.3]
 
 
+def test_another_rank_with_a_short_save_of_its_own_loses_the_block_in_which_it_waited() -> None:
+    """Every rank of the Trainer saves the state of its random numbers, and then waits for the rank with the model."""
+    saving = window([0.04] * 109 + [1.44] + [0.04] * 4, saved=(109,))
+    waiting = window([0.04] * 109 + [0.056, 1.42] + [0.04] * 3, saved=(109,))
+    assert [block.duration_s for block in without_checkpoints([saving, waiting])[1]] == [0.04] * 112
+
+
 def test_a_rank_that_has_not_waited_keeps_all_blocks() -> None:
     saving, other = window([0.1] * 20 + [0.2], saved=(20,)), window([0.1] * 20 + [0.15])
     assert without_checkpoints([saving, other]) == [saving[:20], other]
