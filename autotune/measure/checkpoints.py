@@ -23,10 +23,10 @@ WAITED_RATIO = 2.0
 def without_checkpoints(ranks: Sequence[Sequence[Block]]) -> list[list[Block]]:
     """The windows of all ranks without the blocks in which the script saved.
 
-    Usually one rank saves, and all further ranks wait for the gradients of the saving rank, after a short save of their
-    own, if any. A waiting rank loses its longest blocks: as many blocks as were saved in, less its own long saves, and
-    only blocks of `WAITED_RATIO` medians or more. A single save in a whole measurement, warm-up included, is left out
-    of a window with few blocks, too.
+    Usually one rank saves, and all further ranks wait for the gradients of the saving rank, after a short save of
+    their own, if any. A waiting rank loses its longest blocks: as many as another rank has long saves, less its own
+    long saves, and only blocks of `WAITED_RATIO` medians or more. A single save in a whole measurement, warm-up
+    included, is left out of a window with few blocks, too.
 
     Args:
         ranks: Blocks of all phases, by rank.
@@ -40,7 +40,9 @@ def without_checkpoints(ranks: Sequence[Sequence[Block]]) -> list[list[Block]]:
         return windows
     is_only = num == 1 and sum(map(_num_saving, ranks)) == sum(map(_num_saving, windows))
     is_rare = is_only or all(num <= MOST_SHARE * len(window) for window in windows)
-    kept = [_without(window, num) for window in windows]
+    num_long = [_num_long(window) for window in windows]
+    waits = [max([*num_long[:rank], *num_long[rank + 1 :]], default=0) - own for rank, own in enumerate(num_long)]
+    kept = [_without(window, max(0, num_waits)) for window, num_waits in zip(windows, waits, strict=True)]
     return kept if is_rare and all(len(window) >= LEAST_BLOCKS for window in kept) else windows
 
 
@@ -48,10 +50,15 @@ def _num_saving(blocks: Sequence[Block]) -> int:
     return sum(block.num_saves > 0 for block in blocks)
 
 
-def _without(window: list[Block], num: int) -> list[Block]:
-    """The window without the blocks of saves, and without at most `num` blocks of long saves and of waits."""
+def _num_long(window: Sequence[Block]) -> int:
+    """Number of blocks with a save as long as a wait."""
+    usual_s = median(block.duration_s for block in window)
+    return sum(block.num_saves > 0 and block.duration_s >= WAITED_RATIO * usual_s for block in window)
+
+
+def _without(window: list[Block], num_waits: int) -> list[Block]:
+    """The window without the blocks of its saves, and without at most `num_waits` long blocks."""
     usual_s = median(block.duration_s for block in window)
     others = [block for block in window if not block.num_saves and block.duration_s >= WAITED_RATIO * usual_s]
-    num_waited = num - sum(block.num_saves > 0 and block.duration_s >= WAITED_RATIO * usual_s for block in window)
-    waited = {id(block) for block in sorted(others, key=lambda block: -block.duration_s)[:num_waited]}
+    waited = {id(block) for block in sorted(others, key=lambda block: -block.duration_s)[:num_waits]}
     return [block for block in window if not block.num_saves and id(block) not in waited]

@@ -68,10 +68,11 @@ WIDE_SHARE = 0.1
 PLAIN_GAIN = 1.5
 """Smallest gain in the only round of the finals for which chosen trials count as the second round, if they say as much:
 a choice among trials makes a rate look better by a few percent, and not by half."""
-PLAIN_AGREEMENT = 0.15
-"""Largest difference between the gain in the trials and in the only round, in logarithms of a ratio."""
+PLAIN_AGREEMENT = 1.15
+"""Largest ratio of the gain in the trials and the gain in the only round, whichever is larger."""
 PLAIN_SPREAD = 0.1
 """Largest half width of a chosen trial's interval, as a share of the rate, for the trial to count as a round."""
+PLAIN_WORDS = " The trials of the same settings, which say the same, count as the second round."
 PRECISION_ORDER = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
 
 
@@ -135,8 +136,8 @@ class Finals:
                 looks faster than its settings are; without a choice the trials are as good as a round of finals. They
                 count as the first round, and after a single round of finals as the second round where a trial had the
                 process of another trial.
-            chosen: Results of trials chosen among several, by number. They count as the second round where the time
-                allowed one, and only for a gain of `PLAIN_GAIN` and more.
+            chosen: Results of the trials, by number, whether chosen or not. Where `trials` is empty and the time
+                allowed one round, they count as the second, and only for a gain of `PLAIN_GAIN` and more.
 
         Returns:
             None when the search was asked to stop before the winner was known, or no contender can be measured.
@@ -184,17 +185,19 @@ class Finals:
                 break
         if num_whole == 1 and not is_alike:
             num_whole += self._has_round_of_trials(contenders, trials)
-        plain = self._plainly_faster(contenders, baseline, chosen or {}) if num_whole == 1 else {}
-        if plain and self._has_round_of_trials(plain, chosen or {}):
-            running, num_whole = plain, num_whole + 1
+        is_plain, shortened = False, self._shortened(num_late, len(running), num_rounds, num_whole)
+        if num_whole == 1 and not trials and not self._is_shared:
+            plain = self._plainly_faster(contenders, baseline, chosen or {})
+            next_round = 1 + max(record.round for record in self._records(contenders))
+            is_plain = bool(plain) and self._count_trials_as_round(next_round, plain, chosen or {})
+            running = plain if is_plain else running
         # A dropped contender has fewer rounds than an interval needs.
         result = self._result(running, baseline) if self._records(contenders) else _without_runs(contenders, baseline)
         if result is None:
             return None
-        is_compared = len(contenders) == 1 or num_whole >= LEAST_ROUNDS
-        return replace(
-            result, is_compared=is_compared, shortened=self._shortened(num_late, len(running), num_rounds, num_whole)
-        )
+        is_compared = len(contenders) == 1 or num_whole >= LEAST_ROUNDS or is_plain
+        shortened += PLAIN_WORDS if is_plain else ""
+        return replace(result, is_compared=is_compared, shortened=shortened)
 
     def _begin(
         self, finalists: Sequence[FinishedTrial], baseline: FinishedTrial | None, trials: Mapping[int, TrialResult]
@@ -301,18 +304,21 @@ class Finals:
         self, contenders: Mapping[int, FinishedTrial], baseline: FinishedTrial | None, chosen: Mapping[int, TrialResult]
     ) -> dict[int, FinishedTrial]:
         """The baseline and the fastest contender of the only round, if their trials say the same of a plain gain."""
-        rates = {record.number: _rate(record.result) for record in self._records(dict(contenders))}
-        if baseline is None or not rates.keys() >= {baseline.number} or len(rates) < 2:
+        records = [record for record in self._records(dict(contenders)) if record.result.outcome is Outcome.OK]
+        first = min((record.round for record in records), default=0)
+        rates = {record.number: _rate(record.result) for record in records if record.round == first}
+        if baseline is None or baseline.number not in rates or len(rates) < 2:
             return {}
         own = rates.pop(baseline.number)
         number = max(rates, key=lambda candidate: rates[candidate])
         pair = {number: contenders[number], baseline.number: baseline}
-        if not own or not pair.keys() <= chosen.keys() or any(not _is_steady(trial) for trial in pair.values()):
+        if not pair.keys() <= chosen.keys() or not all(map(_is_steady, pair.values())):
             return {}
-        gains = (rates[number] / own, _rate(chosen[number]) / max(_rate(chosen[baseline.number]), 1e-9))
-        if min(gains) < PLAIN_GAIN or abs(math.log(gains[0] / gains[1])) > PLAIN_AGREEMENT:
+        in_trials = _rate(chosen[number]), _rate(chosen[baseline.number])
+        if not own or not all(in_trials):
             return {}
-        return pair
+        gains = sorted((rates[number] / own, in_trials[0] / in_trials[1]))
+        return pair if gains[0] >= PLAIN_GAIN and gains[1] <= PLAIN_AGREEMENT * gains[0] else {}
 
     def _count_trials_as_round(
         self, round_index: int, contenders: Mapping[int, FinishedTrial], trials: Mapping[int, TrialResult]
@@ -605,7 +611,8 @@ class Finals:
 
 def _is_steady(trial: FinishedTrial) -> bool:
     """Whether a trial was measured undisturbed, and with a narrow interval."""
-    return not trial.is_disturbed and (trial.half_width_ratio or 0.0) <= PLAIN_SPREAD
+    half = trial.half_width_ratio
+    return not trial.is_disturbed and half is not None and half <= PLAIN_SPREAD
 
 
 def fits_all(records: Sequence[FinalRecord], baseline: FinishedTrial | None) -> bool:

@@ -120,14 +120,14 @@ class ShareSearch:
         return min(float(value) for value in self.space.allowed["memory_fraction"]) if is_asked else 0.0
 
     def _is_left_alone(self, finals: FinalsResult) -> bool:
-        """Whether the script or the user decides on the share, or finals had no time already; notes the reason."""
+        """Whether the script or the user decides on the share, or the finals compared nothing; notes the reason."""
         reason = dict(self.space.refused).get("memory_fraction")
         if reason:
             self._reason = f"No smaller limit was measured: {reason}."
         elif self._least_fraction >= 1.0:
             self._reason = "No smaller limit was measured, as you asked."
         elif not finals.is_compared:
-            self._reason = "The search was too short to measure a further limit."
+            self._reason = "No smaller limit was measured, since the finals compared nothing."
         return bool(self._reason)
 
     def _share(self, limit_bytes: int, outside_bytes: int, *, is_measured: bool = True) -> MemoryShare:

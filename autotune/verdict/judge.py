@@ -22,6 +22,8 @@ ENDED_EARLY = "The script ended before enough was measured; give it more to do, 
 TOO_FEW_STEPS = "The window ended at its limit with too few steps to be judged: they took far longer than in the probe."
 MAX_SKIPPED_SHARE = 0.05
 """Largest share of skipped steps in the window: with more, a trial trains too little in the measured time."""
+LATE_STEPS = 8
+"""Steps at a window's end of which one at least trains, where a loss that is not finite did no harm to the weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -282,7 +284,13 @@ def _never_trained(ending: Ending, ranks: Sequence[RankResult]) -> Verdict:
 def _goes_on_after_skips(rank: RankResult) -> bool:
     """Whether a gradient scaler skipped steps in the window, as for a loss that is not finite, and trained on after."""
     window = [block for block in rank.blocks if block.phase == "window"]
-    is_training = bool(window) and window[-1].num_skipped_steps < window[-1].num_steps
+    num_late, late = 0, []
+    for block in reversed(window):
+        if num_late >= LATE_STEPS:
+            break
+        late.append(block)
+        num_late += block.num_steps
+    is_training = any(block.num_skipped_steps < block.num_steps for block in late)
     return is_training and any(block.num_skipped_steps for block in window)
 
 

@@ -136,6 +136,7 @@ class AppliedSettings:
         """Takes back all settings except wrapped functions of torch; False when a root cannot be unwrapped."""
         if self._region is not None:
             self._region.close()
+        self._operands.close()
         models = self.roots.modules
         is_clean = self.roots.remove()
         torch_names.tag_stored_graphs("")

@@ -68,8 +68,10 @@ def apply_kernels(
             continue
         if is_on and keeps_graphs and seam.has_graph:
             action = partial(action, kind=graph_kind(asked))
-        if is_on and sizes_vary and seam.has_graph:
-            action = partial(action, is_dynamic=True)
+        if is_on and seam.has_graph:
+            # Another micro-batch in the same process is a second size, for which the compiler would build any size.
+            is_other_size = keeps_graphs and asked.batch_size != script_settings.batch_size
+            action = partial(action, is_dynamic=True if sizes_vary else False if is_other_size else None)
         roots.prepare.append(action)
         roots.convert_inputs = (seam.input_on if is_on else seam.input_off) or roots.convert_inputs
         roots.stops_at_first = roots.stops_at_first or seam.is_for_one_root

@@ -59,7 +59,7 @@ def _compile(
     kind: Hashable = None,
     compile_mode: CompileMode = CompileMode.DEFAULT,
     *,
-    is_dynamic: bool = False,
+    is_dynamic: bool | None = None,
 ) -> None:
     """Compiles a model as a whole, or only its repeated blocks."""
     if compile_mode is CompileMode.REGIONAL:

@@ -66,8 +66,9 @@ class OperandDetector:
     Args:
         is_compiled: True when torch's compiler runs the model. The detector then watches one layer within the graph,
             because watching every operation would keep the compiler out.
-        stays: Whether the process measures further settings, with the same models. The layer is then watched from the
-            first call on, compiled or not: the compiler builds a graph anew once a layer has another number of hooks.
+        stays: Whether the process measures further settings with the same models. Every detector of a compiled model
+            then puts the same hook on the layer until `close`: the compiler builds a graph anew once a layer has
+            other hooks.
     """
 
     def __init__(self, is_compiled: Callable[[], bool] = lambda: False, *, stays: bool = False) -> None:
@@ -86,8 +87,6 @@ class OperandDetector:
         """The context for the first call of a root."""
         if torch.compiler.is_compiling():
             return nullcontext()
-        if self._stays:
-            self._look_at_a_layer(root)
         # Replicas compute in separate threads, out of sight of a context in this thread.
         if torch_names.DISPATCH_MODE is not None and not self._is_compiled() and num_replicas(root) == 1:
             reading = self._readings[id(root)] = _Reading()  # A later look takes the place of an earlier one.
@@ -96,6 +95,11 @@ class OperandDetector:
         self._look_at_a_layer(root)
         self._reads_layer = True
         return nullcontext()
+
+    def close(self) -> None:
+        """Takes the hook off the layer, for a process that measures further settings."""
+        if self._stays and self._hook is not None:
+            self._hook.detach()
 
     @property
     def num_flops(self) -> float:
@@ -154,16 +158,17 @@ class OperandDetector:
         if self._hook is not None:
             return
         layers = list(_layers_called_by(root))
+        known = (layer for layer in layers if self._stays and layer in _staying)
         training = (layer for layer in layers if any(weight.requires_grad for weight in layer.parameters()))
-        layer = next(training, layers[0] if layers else None)
+        layer = next(known, None) or next(training, layers[0] if layers else None)
         if layer is None:
             return
-        self._hook = _staying.get(layer)
+        self._hook = _staying.get(layer) if self._stays else None
         if self._hook is None:
-            self._hook = _LayerHook(layer, stays=self._stays)
+            self._hook = _LayerHook(stays=self._stays)
             if self._stays:
                 _staying[layer] = self._hook
-        self._hook.dtype = None
+        self._hook.attach(layer)
 
 
 class _LayerHook:
@@ -172,11 +177,23 @@ class _LayerHook:
     A hook is stored with its layer, and a stored model is to need no autotune.
     """
 
-    def __init__(self, layer: torch.nn.Module, *, stays: bool) -> None:
+    def __init__(self, *, stays: bool) -> None:
         self.dtype: torch.dtype | None = None
         """Format of the layer's output in training; None before the first call."""
         self._stays = stays
-        self._handle = layer.register_forward_hook(self)
+        self._handle: Any = None
+
+    def attach(self, layer: torch.nn.Module) -> None:
+        """Puts the hook on a layer, in the place of the time before."""
+        self.dtype = None
+        if self._handle is None:
+            self._handle = layer.register_forward_hook(self)
+        else:
+            torch_names.put_hook_back(layer, self._handle, self)
+
+    def detach(self) -> None:
+        """Takes the hook off the layer."""
+        self._handle.remove()
 
     def __call__(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         """Looks at an output."""
@@ -195,7 +212,7 @@ class _LayerHook:
 
 
 _staying: weakref.WeakKeyDictionary[torch.nn.Module, _LayerHook] = weakref.WeakKeyDictionary()
-"""Hooks that stay for all measurements of the process, by layer."""
+"""Hooks for all measurements of the process, by layer."""
 
 
 def _calls_attention(kind: type[torch.nn.Module]) -> bool:
@@ -266,5 +283,5 @@ def _num_multiplications(operation: str, operands: list[torch.Tensor], result: A
     sizes = sorted((factor.numel() for factor in factors), reverse=True)[:2]
     made = next(_tensors(result if isinstance(result, (list, tuple)) else (result,)), None)
     product = 1 + math.isqrt(math.prod(sizes) * (made.numel() if made is not None else 1))
-    # The number of matrices is in all three sizes, and belongs into the product once.
-    return 1 + int(product / math.sqrt(len(factors[0]))) if is_batched else product
+    # The number of matrices is in all three sizes, and counts once.
+    return 1 + int(product / math.sqrt(max(1, len(factors[0])))) if is_batched else product

@@ -166,6 +166,15 @@ def set_outer_call(module: Any, call: Any) -> None:
     object.__setattr__(module, "_compiled_call_impl", call)
 
 
+def put_hook_back(module: Any, handle: Any, hook: Callable[..., Any]) -> None:
+    """Puts a removed forward hook back under its old number, by which the compiler knows the hook; else a new one."""
+    hooks, number = getattr(module, "_forward_hooks", None), getattr(handle, "id", None)
+    if hooks is None or number is None:
+        module.register_forward_hook(hook)
+    else:
+        hooks[number] = hook
+
+
 _compiled_roots: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 """Modes of the compiled roots."""
 _compiled_blocks: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
@@ -175,7 +184,7 @@ _compiled_calls: weakref.WeakKeyDictionary[Any, dict[Hashable, Any]] = weakref.W
 
 
 def compile_in_place(
-    module: Any, kind: Hashable = None, compile_mode: str = "default", *, is_dynamic: bool = False
+    module: Any, kind: Hashable = None, compile_mode: str = "default", *, is_dynamic: bool | None = None
 ) -> None:
     """Compiles a module of any class in place, as `module.compile()` does, and remembers the module.
 
@@ -187,8 +196,9 @@ def compile_in_place(
         kind: Everything that changes the graph. A kind met before gets the earlier compiled call; None keeps no call,
             and the process may free the module.
         compile_mode: Mode of torch.compile.
-        is_dynamic: Whether the first graph serves all sizes. Otherwise the second size costs a second build, in the
-            middle of a measurement.
+        is_dynamic: True = the first graph serves all sizes. Otherwise the second size costs a second build, in the
+            middle of a measurement. False = a graph for each size, in a process that has measured another size.
+            None = the compiler's own choice.
     """
     if HAS_CALL_SLOT:
         code = code_to_compile(f"call_{len(_compiled_calls.get(module, ()))}")
@@ -204,7 +214,7 @@ def compile_blocks(
     kind: Hashable = None,
     compile_mode: str = "regional",
     *,
-    is_dynamic: bool = False,
+    is_dynamic: bool | None = None,
 ) -> None:
     """Compiles the repeated blocks of a root in place, from the root's second call on.
 
@@ -238,7 +248,7 @@ def compile_blocks(
 
 
 def _set_compiled(
-    module: Any, code: CodeType, kind: Hashable, compile_mode: str = "default", *, is_dynamic: bool
+    module: Any, code: CodeType, kind: Hashable, compile_mode: str = "default", *, is_dynamic: bool | None
 ) -> None:
     """Makes `module(...)` run compiled, by the earlier compiled call of a known kind."""
     calls = _compiled_calls.get(module, {})
@@ -257,21 +267,23 @@ def _set_compiled(
     set_outer_call(module, SlotCall(compiled))
 
 
-def compile_arguments(compile_mode: str, *, is_dynamic: bool) -> dict[str, Any]:
-    """Arguments of torch.compile for a mode; for one graph of all sizes, if `is_dynamic`."""
+def compile_arguments(compile_mode: str, *, is_dynamic: bool | None) -> dict[str, Any]:
+    """Arguments of torch.compile for a mode, and for one graph of all sizes or a graph for each."""
     arguments: dict[str, Any] = {} if compile_mode == "default" else {"mode": str(compile_mode)}
-    if is_dynamic:
-        arguments["dynamic"] = True
+    if is_dynamic is not None:
+        arguments["dynamic"] = is_dynamic
     return arguments
 
 
 KIND_OPTION = "trace.debug_dir"
-"""Option of torch.compile that tells kinds of graph apart. It names a folder for TORCH_COMPILE_DEBUG, does nothing
-without that variable, and is no part of the names of stored graphs."""
+"""Option of torch.compile that tells kinds of graph apart. It names a folder for the compiler's debug output, which is
+off unless a user asks for it, and is no part of the names of stored graphs."""
 _kinds: dict[Hashable, int] = {}
 """Numbers of the kinds compiled in this process."""
-_limits: dict[str, int] = {}
-"""The script's own limits on the graphs of a function, by the name of the limit."""
+GRAPHS_PER_KIND = 2
+"""Graphs of a function that a further kind may build beside the script's own limit."""
+_limits: dict[str, tuple[int, int]] = {}
+"""The script's own limit on the graphs of a function, and the limit in force, by the name of the limit."""
 
 
 @functools.cache
@@ -290,8 +302,7 @@ def _arguments_of_kind(arguments: dict[str, Any], kind: Hashable) -> dict[str, A
     The compiler keeps graphs by the code of a function. After a break of the graph, and always within
     DistributedDataParallel, that is a function of the script or of torch, whatever was compiled around the function:
     its graph would serve any kind whose values the compiler does not compare, such as the kernel of attention. The
-    compiler does compare the options. Sizes learned by one kind would make graphs of another kind dynamic, and the
-    limit on the graphs of a function is meant for one kind.
+    compiler does compare the options.
     """
     number = _kinds.setdefault(kind, len(_kinds))
     _widen_limits(len(_kinds))
@@ -301,16 +312,19 @@ def _arguments_of_kind(arguments: dict[str, Any], kind: Hashable) -> dict[str, A
     of_mode = importlib.import_module("torch._inductor").list_mode_options(mode) if mode is not None else {}
     options = {**of_mode, KIND_OPTION: f"kind_{number}"}
     others = {name: value for name, value in arguments.items() if name != "mode"}
-    return {"dynamic": False, **others, "options": options}
+    return {**others, "options": options}
 
 
 def _widen_limits(num_kinds: int) -> None:
-    """Allows every kind the number of graphs that the script allows a function."""
+    """Allows a function the graphs of all kinds, beside the limit that the script has set."""
     config = importlib.import_module("torch._dynamo").config
     for name in ("recompile_limit", "cache_size_limit"):
         if hasattr(config, name):
-            own = _limits.setdefault(name, getattr(config, name))
-            setattr(config, name, own * num_kinds)
+            now = getattr(config, name)
+            own, widened = _limits.get(name, (now, now))
+            own = own if now == widened else now  # The script has set another limit since.
+            _limits[name] = own, own + GRAPHS_PER_KIND * (num_kinds - 1)
+            setattr(config, name, _limits[name][1])
             return
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -69,6 +71,15 @@ def test_looking_at_the_operands_does_not_break_the_graph(make, monkeypatch: pyt
     assert detector.precision is Precision.BF16
 
 
+@pytest.fixture
+def no_stored_graphs() -> Iterator[None]:
+    """Keeps the compiler from naming and storing graphs, for which it packs whatever is in the process."""
+    inductor = importlib.import_module("torch._inductor.config")
+    functorch = importlib.import_module("torch._functorch.config")
+    with inductor.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False):
+        yield
+
+
 class Broken(torch.nn.Module):
     """A model with a break of the graph, after which the compiler keeps graphs by the model's own functions."""
 
@@ -84,7 +95,7 @@ class Broken(torch.nn.Module):
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
-def test_kinds_of_graph_share_no_graph_behind_a_break_and_each_is_built_once() -> None:
+def test_kinds_of_graph_share_no_graph_behind_a_break_and_each_is_built_once(no_stored_graphs: None) -> None:
     torch.compiler.reset()
     model, x, num_built = Broken(), torch.randn(3, 4), []
     for kind in ("default", "flash", "default", "flash"):
@@ -102,7 +113,9 @@ def test_kinds_of_graph_share_no_graph_behind_a_break_and_each_is_built_once() -
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
-def test_a_kind_of_graph_leaves_the_others_the_limit_on_a_functions_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_of_graph_leaves_the_others_the_limit_on_a_functions_graphs(
+    monkeypatch: pytest.MonkeyPatch, no_stored_graphs: None
+) -> None:
     torch.compiler.reset()
     monkeypatch.setattr(torch_names, "_limits", {})
     monkeypatch.setattr(torch_names, "_kinds", {})

@@ -44,6 +44,13 @@ def test_another_rank_with_a_short_save_of_its_own_loses_the_block_in_which_it_w
     assert [block.duration_s for block in without_checkpoints([saving, waiting])[1]] == [0.04] * 112
 
 
+def test_a_short_save_hides_no_stall() -> None:
+    """A script that saves fast still pays for the waits of its loader, with one rank and with several."""
+    stalling = window([0.1] * 40 + [0.11] + [0.1] * 20 + [0.5] + [0.1] * 5, saved=(40,))
+    for ranks in ([stalling], [stalling, stalling]):
+        assert all(max(block.duration_s for block in kept) == 0.5 for kept in without_checkpoints(ranks))
+
+
 def test_a_rank_that_has_not_waited_keeps_all_blocks() -> None:
     saving, other = window([0.1] * 20 + [0.2], saved=(20,)), window([0.1] * 20 + [0.15])
     assert without_checkpoints([saving, other]) == [saving[:20], other]

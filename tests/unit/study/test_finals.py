@@ -432,6 +432,22 @@ def test_a_plain_gain_of_the_only_round_counts_if_the_chosen_trials_say_the_same
     assert bench.rounds(1) == ([0, 1] if is_gain else [0])
 
 
+def test_trials_that_are_the_only_round_are_not_the_second_too() -> None:
+    bench = Bench(total_s=50.0, trial_s=60.0, around_s=60.0, factors={1: (1.4,)})
+    results = {number: bench.measure(trial(number).settings, is_final=True, window_limit_s=4.0) for number in (0, 1)}
+    bench.now_s, bench.limits = 0.0, []
+    result = bench.run(1, unselected=results, chosen=results, baseline=replace(trial(0), half_width_ratio=0.02))
+    assert not result.is_compared and result.comparison is None and bench.limits == []
+
+
+def test_a_single_round_in_the_process_of_the_trials_stays_a_single_round() -> None:
+    bench = Bench(total_s=14.0, trial_s=22.0, around_s=20.0, has_process=True, factors={1: (1.4,)})
+    results = {number: bench.measure(trial(number).settings, is_final=True, window_limit_s=4.0) for number in (0, 1)}
+    bench.now_s, bench.limits = 0.0, []
+    result = bench.run(1, chosen=results, baseline=replace(trial(0), half_width_ratio=0.02))
+    assert result.is_compared == (len(bench.rounds(1)) > 1) and len(bench.rounds(1)) * 2 == len(bench.limits)
+
+
 def test_a_half_round_cut_by_the_time_does_not_keep_the_trials_from_being_the_second() -> None:
     bench = Bench(total_s=50.0, trial_s=22.0, around_s=20.0)
     results = {number: bench.measure(trial(number).settings, is_final=True, window_limit_s=4.0) for number in (0, 1)}

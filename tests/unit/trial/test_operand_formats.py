@@ -351,3 +351,29 @@ def test_many_small_products_do_not_outvote_the_layers() -> None:
     with detector.look(model):
         model(torch.randn(64, 32, 64))
     assert detector.precision is Precision.BF16
+
+
+def test_products_of_no_matrices_are_nothing() -> None:
+    """An expert without a token, an image without a box."""
+
+    class Empty(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.bmm(x, x)
+
+    detector, model = OperandDetector(), Empty()
+    with detector.look(model):
+        assert model(torch.randn(0, 4, 4)).shape == (0, 4, 4)
+
+
+def test_a_process_for_many_settings_has_one_hook_on_a_layer_and_none_in_between() -> None:
+    model, numbers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)), []
+    for precision in (Precision.BF16, Precision.FP32):
+        detector = OperandDetector(lambda: True, stays=True)
+        with detector.look(model), torch.autocast("cpu", torch.bfloat16, enabled=precision is Precision.BF16):
+            model(torch.randn(2, 4))
+        assert detector.precision is precision
+        numbers.append([list(layer._forward_hooks) for layer in model])
+        model[0].requires_grad_(False)  # The script may freeze the layer in between.
+        detector.close()
+        assert not any(layer._forward_hooks for layer in model)
+    assert numbers[0] == numbers[1] and len(numbers[0][0]) == 1

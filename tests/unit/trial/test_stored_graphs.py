@@ -54,6 +54,8 @@ print(any("flash" in each.key for each in seen.key_averages()))
 def _tag_of_before() -> Iterator[None]:
     config = getattr(torch.compiler, "config", None)
     before = getattr(config, "cache_key_tag", None)
+    if before is not None:
+        config.cache_key_tag = ""  # Other tests of this process leave theirs.
     yield
     if config is not None and before is not None:
         config.cache_key_tag = before

@@ -211,6 +211,13 @@ def test_a_loss_that_is_not_finite_is_harmless_where_the_scaler_skips_its_step_a
     assert judge(job(), ending(), [rank(blocks=blocks, is_loss_finite=False)]).outcome is outcome
 
 
+@pytest.mark.parametrize(("num_late", "outcome"), [(1, Outcome.OK), (8, Outcome.INVALID)])
+def test_a_skip_at_the_end_is_no_harm_and_eight_in_a_row_are(num_late: int, outcome: Outcome) -> None:
+    steps = [block(num_steps=1, num_micro_batches=1) for _ in range(200)]
+    late = [block(num_steps=1, num_micro_batches=1, num_skipped_steps=1) for _ in range(num_late)]
+    assert judge(job(), ending(), [rank(blocks=(*steps, *late), is_loss_finite=False)]).outcome is outcome
+
+
 def test_a_peak_that_only_a_validation_comes_to_is_told_apart() -> None:
     verdict = judge(job(), ending(peak_memory_bytes=9 * GIB, trained_bytes=5 * GIB), [rank()])
     assert verdict.outcome is Outcome.OVER_CAP
