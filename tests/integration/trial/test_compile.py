@@ -76,7 +76,8 @@ def no_stored_graphs() -> Iterator[None]:
     """Keeps the compiler from naming and storing graphs, for which it packs whatever is in the process."""
     inductor = importlib.import_module("torch._inductor.config")
     functorch = importlib.import_module("torch._functorch.config")
-    with inductor.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False):
+    cached = {"enable_autograd_cache": False} if hasattr(functorch, "enable_autograd_cache") else {}
+    with inductor.patch(fx_graph_cache=False), functorch.patch(**cached):
         yield
 
 
