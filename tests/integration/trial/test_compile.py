@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -79,6 +80,9 @@ def no_stored_graphs() -> Iterator[None]:
     cached = {"enable_autograd_cache": False} if hasattr(functorch, "enable_autograd_cache") else {}
     with inductor.patch(fx_graph_cache=False), functorch.patch(**cached):
         yield
+    built = [name for name, module in sys.modules.items() if "torchinductor" in str(getattr(module, "__file__", ""))]
+    for name in built:
+        del sys.modules[name]  # Elsewhere, modules outside of packages are the script's.
 
 
 class Broken(torch.nn.Module):

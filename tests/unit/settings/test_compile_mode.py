@@ -15,6 +15,7 @@ from autotune.space.derive import derive_space
 from autotune.space.refusals import why_not_unedited
 from autotune.trial.apply.model_seams import MODEL_SEAMS
 from autotune.trial.apply.observed import model_settings
+from autotune.trial.torch import torch_names
 from tests.unit.facts import cpu_machine, gpu_machine, loader_facts, script_facts, search_spec
 
 SEAM = MODEL_SEAMS["compile"]
@@ -24,6 +25,7 @@ SEAM = MODEL_SEAMS["compile"]
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The options of all calls of torch.compile."""
     found: list[dict[str, Any]] = []
+    monkeypatch.setattr(torch_names, "_can_tell_kinds", lambda: True)  # It would ask the compiler.
     monkeypatch.setattr(torch, "compile", lambda call, **options: found.append(options) or call)
     return found
 
