@@ -136,8 +136,8 @@ class Finals:
                 looks faster than its settings are; without a choice the trials are as good as a round of finals. They
                 count as the first round, and after a single round of finals as the second round where a trial had the
                 process of another trial.
-            chosen: Results of the trials, by number, whether chosen or not. Where `trials` is empty and the time
-                allowed one round, they count as the second, and only for a gain of `PLAIN_GAIN` and more.
+            chosen: Results of the trials, by number, whether chosen or not. Without `trials`, and with time for
+                one round only, the results count as the second round, for gains of `PLAIN_GAIN` and more.
 
         Returns:
             None when the search was asked to stop before the winner was known, or no contender can be measured.

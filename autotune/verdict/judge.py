@@ -23,7 +23,8 @@ TOO_FEW_STEPS = "The window ended at its limit with too few steps to be judged: 
 MAX_SKIPPED_SHARE = 0.05
 """Largest share of skipped steps in the window: with more, a trial trains too little in the measured time."""
 LATE_STEPS = 8
-"""Steps at a window's end of which one at least trains, where a loss that is not finite did no harm to the weights."""
+"""Number of last steps in a window to look at after a loss that is not finite. If all are skipped, the weights are not
+finite either."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -70,8 +70,8 @@ def apply_kernels(
             action = partial(action, kind=graph_kind(asked))
         if is_on and seam.has_graph:
             # Another micro-batch in the same process is a second size, for which the compiler would build any size.
-            is_other_size = keeps_graphs and asked.batch_size != script_settings.batch_size
-            action = partial(action, is_dynamic=True if sizes_vary else False if is_other_size else None)
+            is_static = keeps_graphs and asked.batch_size != script_settings.batch_size and not sizes_vary
+            action = partial(action, is_dynamic=False if is_static else sizes_vary or None)
         roots.prepare.append(action)
         roots.convert_inputs = (seam.input_on if is_on else seam.input_off) or roots.convert_inputs
         roots.stops_at_first = roots.stops_at_first or seam.is_for_one_root

@@ -20,10 +20,10 @@ NUM_FIRST_LOSSES = 8
 DEVICE_STRIDE = 7
 """Number of a window's first losses on a device to check; with short steps every DEVICE_STRIDE-th loss follows.
 
-Adding a loss to a sum on the device, one more kernel, took 27 us of every step on an H200. A sparse check suffices: a
-step with a loss that is not finite leaves weights that make all later losses not finite, unless a gradient scaler skips
-the step, which is counted elsewhere. The number is an odd prime, so that a script with several losses per step has each
-loss checked in turn."""
+Adding a loss to a sum on the device, one more kernel, took 27 us of every step on an H200. A sparse check suffices.
+After a step with a loss that is not finite the weights, and all later losses, are not finite either. A gradient scaler
+may skip the step, and skipped steps are counted elsewhere. The number is an odd prime, so that a script with several
+losses per step has each loss checked in turn."""
 LONG_STEP_S = 0.009
 """Seconds between backward passes from which every loss is checked: 27 us are 0.3 % of such a step."""
 MAX_DIGEST_TENSORS = 32

@@ -67,8 +67,8 @@ class OperandDetector:
         is_compiled: True when torch's compiler runs the model. The detector then watches one layer within the graph,
             because watching every operation would keep the compiler out.
         stays: Whether the process measures further settings with the same models. Every detector of a compiled model
-            then puts the same hook on the layer until `close`: the compiler builds a graph anew once a layer has
-            other hooks.
+            then puts the same hook on the layer until `close`. With other hooks on a layer the compiler would build a
+            graph anew.
     """
 
     def __init__(self, is_compiled: Callable[[], bool] = lambda: False, *, stays: bool = False) -> None:

@@ -167,7 +167,10 @@ def set_outer_call(module: Any, call: Any) -> None:
 
 
 def put_hook_back(module: Any, handle: Any, hook: Callable[..., Any]) -> None:
-    """Puts a removed forward hook back under its old number, by which the compiler knows the hook; else a new one."""
+    """Puts a removed forward hook back on a module.
+
+    The compiler knows a hook by a number, so the hook gets the old number. A torch without numbers adds a new hook.
+    """
     hooks, number = getattr(module, "_forward_hooks", None), getattr(handle, "id", None)
     if hooks is None or number is None:
         module.register_forward_hook(hook)
@@ -299,10 +302,10 @@ def _can_tell_kinds() -> bool:
 def _arguments_of_kind(arguments: dict[str, Any], kind: Hashable) -> dict[str, Any]:
     """Arguments of torch.compile for a kind of graph that shares no graph with other kinds.
 
-    The compiler keeps graphs by the code of a function. After a break of the graph, and always within
-    DistributedDataParallel, that is a function of the script or of torch, whatever was compiled around the function:
-    its graph would serve any kind whose values the compiler does not compare, such as the kernel of attention. The
-    compiler does compare the options.
+    The compiler keeps graphs by the code of a function. Within DistributedDataParallel, and after a break of the graph,
+    the function is one of torch or of the script, and all kinds share the function. The graph of one kind would serve
+    another kind, since the compiler does not compare every setting, for instance the kernel of attention. The compiler
+    does compare the options.
     """
     number = _kinds.setdefault(kind, len(_kinds))
     _widen_limits(len(_kinds))
