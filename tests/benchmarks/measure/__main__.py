@@ -10,6 +10,8 @@ Parts, with the time that each takes on a quiet machine of 16 cores; all but `cl
     itself              40 finals of three finalists with the script's own settings, 30 minutes at 4 at once
     faster              20 of three finalists, one of them 10 % faster, 15 minutes at 4 at once
     metering seams      what the meter costs a step, and the autocast region and accumulation, 6 minutes each
+    step-0.5ms step-1.4ms step-10ms
+                        forked trials against the script alone, on the GPU where there is one, 2 minutes each
     claims              speedups that finished searches claim against the real run, 7 minutes each config, given as
                         --config studies/jpeg_cnn/autotune.yaml --config studies/char_gpt/autotune.yaml ...
     report              only writes the report
@@ -35,11 +37,11 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.benchmarks.measure import cells, claims, comparisons, epochs, metering
+from tests.benchmarks.measure import cells, claims, comparisons, epochs, metering, steps
 from tests.benchmarks.measure.rows import Rows
 
 HERE = Path(__file__).resolve().parent
-PARTS = (*cells.PARTS, *epochs.PARTS, *comparisons.PARTS, *metering.PARTS)
+PARTS = (*cells.PARTS, *epochs.PARTS, *comparisons.PARTS, *metering.PARTS, *steps.PARTS)
 INCOMPLETE = 3
 
 
@@ -81,6 +83,8 @@ def run(part: str, rows: Rows, options: argparse.Namespace) -> bool:
         return comparisons.run(part, rows, options.at_once)
     if part in epochs.PARTS:
         return epochs.run(rows)
+    if part in steps.PARTS:
+        return steps.run(part, rows)
     if part in metering.PARTS:
         return metering.run(part, rows)
     return claims.run(rows, options.config, options.run_s) if part in claims.PARTS else True
@@ -93,7 +97,7 @@ def report(rows: Rows) -> Iterator[str]:
     for row in rows.of("machine"):
         yield f"* {row['key']}: {row['machine']}, by `{row['command']}`"
     yield ""
-    for part in (cells, epochs, comparisons, metering, claims):
+    for part in (cells, epochs, comparisons, metering, steps, claims):
         yield from part.report(rows)
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from autotune.model.facts import ScriptFacts
 from autotune.model.result import TrialResult
 from autotune.protocol.job import TrialJob
 from autotune.runner.cold_runner import ColdRunner
+from autotune.runner.fork_runner import ForkRunner
+from autotune.runner.runner import Runner
 from autotune.sandbox.workspace import Workspace
 from autotune.settings import Settings
 from autotune.space.script_settings import script_settings_of
@@ -27,13 +29,14 @@ from autotune.study.target import open_target
 from tests.jobs import changed
 
 JOB = Path(__file__).with_name("job.py")
+STEPS_JOB = Path(__file__).with_name("steps_job.py")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trials:
-    """Trials of one command on this machine's CPU."""
+    """Trials of one command on one device of this machine."""
 
-    runner: ColdRunner
+    runner: Runner
     jobs: Jobs
 
     @property
@@ -54,11 +57,11 @@ class Trials:
 
 
 @contextmanager
-def trials_of(*arguments: str) -> Iterator[Trials]:
-    """Trials of the sleeping job with these arguments, after a probe of it."""
+def trials_of(*arguments: str, job: Path = JOB, device: str = "cpu", is_forked: bool = False) -> Iterator[Trials]:
+    """Trials of a job with these arguments, after a probe of it; each a process of its own."""
     with tempfile.TemporaryDirectory() as cwd:
-        command = (sys.executable, str(JOB), *arguments)
-        spec = SearchSpec(command=command, script=str(JOB), cwd=cwd, study="bench", device="cpu")
+        command = (sys.executable, str(job), *arguments)
+        spec = SearchSpec(command=command, script=str(job), cwd=cwd, study="bench", device=device, start="fresh")
         target = open_target(spec)
         workspace = Workspace.open(None, cwd=Path(cwd), command=command)
         try:
@@ -66,7 +69,9 @@ def trials_of(*arguments: str) -> Iterator[Trials]:
             jobs = Jobs(spec=spec, target=target)
             facts = _probe(runner, jobs)
             workspace.probe_is_through()
-            yield Trials(runner=runner, jobs=replace(jobs, facts=facts, script_settings=script_settings_of(facts)))
+            jobs = replace(jobs, facts=facts, script_settings=script_settings_of(facts), target=target.as_probed(facts))
+            with ForkRunner(runner, facts) if is_forked else nullcontext(runner) as started:
+                yield Trials(runner=started, jobs=jobs)
         finally:
             workspace.remove()
 
@@ -80,9 +85,9 @@ def _probe(runner: ColdRunner, jobs: Jobs) -> ScriptFacts:
     return result.facts
 
 
-def said_by_job(*arguments: str) -> dict[str, Any]:
-    """What the job says of itself when it is started without autotune."""
-    command = [sys.executable, str(JOB), *arguments]
+def said_by_job(*arguments: str, job: Path = JOB) -> dict[str, Any]:
+    """What a job says of itself when it is started without autotune."""
+    command = [sys.executable, str(job), *arguments]
     output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     said: dict[str, Any] = json.loads(output.splitlines()[-1])
     return said
