@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,9 +55,10 @@ def record(
 
     Searches can then be compared on the file, without a trial.
 
-    Cells are all combinations of the values given with --set and --fix; all other settings stay the script's own. All
-    cells are measured in random order, then all again. Two anchors in between show drift. The same command again
-    continues the recording.
+    Cells are all combinations of the values given with --set and --fix; all other settings stay the script's own. One
+    process of the script measures all cells that it can switch to; --start fresh starts a process for each. All cells
+    are measured in random order, by process and compiled model, then all again. Anchors in between show drift. The
+    same command again continues the recording.
     """
     if out is None:
         raise UsageError("A recording needs a file.", "Name it with --out grid.jsonl.")
@@ -120,6 +122,7 @@ def _document(recording: Recording) -> dict[str, Any]:
         "num_cells": recording.num_cells,
         "num_dropped": recording.num_dropped,
         "num_measurements": recording.num_measurements,
+        "num_by_start": dict(recording.num_by_start),
         "num_left": recording.num_left,
         "num_infeasible": recording.num_infeasible,
         "drift_ratio": recording.drift_ratio,
@@ -136,7 +139,16 @@ def _text(recording: Recording) -> str:
         f"{recording.num_measurements} measurements in the file, {recording.num_left} left; "
         f"this run took {format_seconds(recording.wall_s)}",
     ]
+    if recording.num_by_start:
+        lines.append(_starts(recording.num_by_start))
     if recording.drift_ratio is not None:
         lines.append(f"the rates of one anchor differ by up to {recording.drift_ratio:.1%} over the recording")
     lines.append("Complete." if recording.num_left == 0 else "The same command again goes on.")
     return "\n".join(lines) + "\n"
+
+
+def _starts(num_by_start: Mapping[str, int]) -> str:
+    """The number of measurements by the start of their process, such as `measured 38 live (95%), 2 forked (5%)`."""
+    total = sum(num_by_start.values())
+    parts = [f"{num} {start} ({num / total:.0%})" for start, num in num_by_start.items()]
+    return f"measured {', '.join(parts)}"

@@ -52,7 +52,8 @@ class GridHeader:
     seed: int
     """Seed of the order within the rounds."""
     start: str = "fresh"
-    """Whether each cell had a process of its own, `fresh`, or shared the script's process with others, `live`."""
+    """Whether each cell has a process of its own, `fresh`, or shares a process with others where possible, `live`. The
+    result of each measurement has its own `start`."""
     natural: Settings
     """The script's own settings."""
     space: Mapping[str, Any]
@@ -170,6 +171,12 @@ class Grid:
         """Cells measured in fewer rounds than planned, anchors not counted."""
         turns = Counter(record.cell for record in self.records if record.anchor is None)
         return tuple(self.cells[cell] for cell in range(len(self.cells)) if turns[cell] < self.header.repeats)
+
+    @property
+    def num_by_start(self) -> dict[str, int]:
+        """Measurements by the origin of their process, the most frequent first; anchors are not counted."""
+        turns = Counter(record.result.start.value for record in self.records if record.anchor is None)
+        return dict(turns.most_common())
 
     def results(self, settings: Settings) -> tuple[TrialResult, ...]:
         """All measurements of one cell, in the order of time.

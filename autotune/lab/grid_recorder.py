@@ -1,32 +1,31 @@
-"""Measures the turns of a recording: all cells in rounds of random order, with anchors in between."""
+"""Measures the turns of a recording, each in a running process where possible."""
 
 from __future__ import annotations
 
-import itertools
 import os
-import random
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from autotune.errors import EveryTrialFailedError, HostError
 from autotune.lab.grid import CellRecord, summarize_blocks
 from autotune.lab.grid_file import GridFile
+from autotune.lab.grid_order import BASELINE, GridOrder, Turn, kinds_of
 from autotune.measure.window_stopping import WindowRule, block_size
 from autotune.model.events import Event, Notice, TrialFinished, TrialStarted
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult, last_lines
 from autotune.protocol.codec import from_plain, to_plain
-from autotune.runner.runner import Runner
+from autotune.protocol.job import TrialJob
+from autotune.runner.runner import KeepingRunner, Runner
 from autotune.settings import Settings
 from autotune.store.secrets import mask_plain, mask_text
 from autotune.study.jobs import Jobs
 from autotune.study.progress import ProgressTeller
+from autotune.study.script_end import ScriptEnd
 from autotune.study.stop import StopRequest, wait_for
 
-CELLS_PER_ANCHOR = 12
-"""Cells between two turns of the anchors: a seventh of the time goes into the measurement of drift."""
 ENDING_S = 3.0
 """Time kept for the end of the last trial and of the recording, in seconds."""
 BLOCKS_IN_WINDOW = 12
@@ -38,8 +37,6 @@ MAX_HOST_FAULTS = 3
 """Trials in a row ended from outside, after which the recording ends."""
 MAX_PASSES = 3
 """Passes over the due turns; all but the first repeat turns ended from outside."""
-AGAIN = (Outcome.CRASHED, Outcome.TIMED_OUT)
-"""Outcomes repeated once, before the settings are taken for the cause."""
 
 
 def num_measured(file: GridFile, repeats: int) -> int:
@@ -52,15 +49,6 @@ def num_measured(file: GridFile, repeats: int) -> int:
 def num_left(file: GridFile, repeats: int) -> int:
     """Number of missing measurements of a recording, anchors not counted."""
     return len(file.header.cells) * repeats - num_measured(file, repeats)
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """One due measurement."""
-
-    cell: int
-    round: int
-    anchor: int | None = None
 
 
 class Recorder:
@@ -94,7 +82,10 @@ class Recorder:
         self._progress = ProgressTeller(on_event)
         self._settings = file.header.settings
         self._done = {Turn(record.cell, record.round, record.anchor) for record in file.records}
+        self._script_end = ScriptEnd()
         self._num_faults = 0
+        kinds = kinds_of(self._settings, jobs, runner)
+        self._order = GridOrder(kinds, repeats=repeats, seed=file.header.seed, fastest=self._second_anchor)
 
     def run(self) -> None:
         """Measures turn by turn, and writes each turn into the file before the next turn.
@@ -104,46 +95,37 @@ class Recorder:
             HostError: Several trials in a row were ended from outside.
         """
         for _ in range(MAX_PASSES):
-            for turn in self._turns():
+            for turn in self._order.turns():
                 if turn in self._done:
                     continue
-                if self._stop.level or not self._has_time():
+                if self._stop.level or not self._has_time(turn):
                     return
                 self._measure(turn)
             if not num_left(self._file, self._repeats):
                 return
 
-    def _turns(self) -> Iterator[Turn]:
-        """All turns in order, equal in every resume."""
-        slot = itertools.count()
-        for number in range(self._repeats):
-            order = list(range(len(self._settings)))
-            random.Random(f"{self._file.header.seed} {number}").shuffle(order)
-            for position, cell in enumerate(order):
-                if position % CELLS_PER_ANCHOR == 0:
-                    yield from self._anchors(next(slot), number)
-                yield Turn(cell, number)
-        yield from self._anchors(next(slot), self._repeats - 1)
-
-    def _anchors(self, slot: int, number: int) -> Iterator[Turn]:
-        """The baseline, and the fastest cell at the time of the second turn of the anchors."""
-        yield Turn(0, number, slot)
-        other = next((turn.cell for turn in self._done if turn.anchor is not None and turn.cell != 0), None)
-        other = other if other is not None else self._fastest()
-        if slot and other is not None:
-            yield Turn(other, number, slot)
-
-    def _fastest(self) -> int | None:
+    def _second_anchor(self, cells: Sequence[int]) -> int | None:
+        """The anchor beside the baseline: the one measured before, or else the fastest of the cells so far."""
+        before = (turn.cell for turn in self._done if turn.anchor is not None)
+        known = next((cell for cell in before if cell != BASELINE and cell in cells), None)
+        if known is not None:
+            return known
         rates = {
             record.cell: record.result.measurement.samples_per_second
             for record in self._file.records
-            if record.result.measurement is not None and record.cell != 0
+            if record.result.measurement is not None and record.cell != BASELINE and record.cell in cells
         }
         return max(rates, key=rates.__getitem__, default=None)
 
-    def _has_time(self) -> bool:
-        """Whether a trial as long as the longest recent trial would end in time."""
-        recent = [record.result.wall_s for record in self._file.records[-NUM_RECENT:]]
+    def _has_time(self, turn: Turn) -> bool:
+        """Whether a trial as long as the longest of the recent alike would end in time.
+
+        Trials in a running process are alike, and so are trials in new processes.
+        """
+        is_live = isinstance(self._runner, KeepingRunner) and self._runner.goes_on(self._job(turn))
+        records = self._file.records
+        alike = [record.result.wall_s for record in records if record.result.is_live == is_live]
+        recent = (alike or [record.result.wall_s for record in records])[-NUM_RECENT:]
         expected_s = max(recent, default=self._file.header.facts.first_step_s)
         return self._now() + expected_s + ENDING_S <= self._deadline
 
@@ -177,12 +159,13 @@ class Recorder:
             EveryTrialFailedError: The baseline failed twice.
             HostError: Several trials in a row were ended from outside.
         """
-        settings, is_baseline = self._settings[turn.cell], turn.cell == 0
-        result = self._run(settings)
-        if result.outcome in AGAIN or (is_baseline and result.outcome.is_failed):
-            if self._stop.level or not self._has_time():
+        is_baseline = turn.cell == BASELINE
+        result = self._run(turn)
+        is_again = self._script_end.learn(result) or _may_be_accident(result)
+        if is_again or (is_baseline and result.outcome.is_failed):
+            if self._stop.level or not self._has_time(turn):
                 return None  # One failure does not tell the cause.
-            first, result = result, self._run(settings)
+            first, result = result, self._run(turn)
             result = replace(result, notes=(*result.notes, f"A first run ended {first.outcome}: {first.reason}"))
         if result.outcome is Outcome.INTERRUPTED:
             self._count_fault(turn, result)
@@ -195,11 +178,14 @@ class Recorder:
         self._num_faults = 0
         return result
 
-    def _run(self, settings: Settings) -> TrialResult:
+    def _job(self, turn: Turn) -> TrialJob:
+        settings = self._settings[turn.cell]
         job = self._jobs.trial(settings)
         request = replace(job.request, window=self._window(settings, job.request.window))
-        job = replace(job, request=request)
-        run = self._runner.start(job)
+        return self._script_end.written_to(replace(job, request=request))
+
+    def _run(self, turn: Turn) -> TrialResult:
+        run = self._runner.start(self._job(turn))
         is_ended = False
 
         def look() -> None:
@@ -234,6 +220,11 @@ class Recorder:
                 "What was measured is in the file; record again when the machine is quiet.",
             )
         self._on_event(Notice(message=f"Cell {turn.cell} was ended from outside and stays due: {result.reason}"))
+
+
+def _may_be_accident(result: TrialResult) -> bool:
+    """Whether a failure may come from the host, or from measurements before in the same process."""
+    return result.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT) or (result.is_live and result.outcome.is_failed)
 
 
 def slim(result: TrialResult) -> TrialResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -54,6 +55,8 @@ class Recording:
     num_dropped: int
     num_measurements: int
     """Measurements by all runs, anchors not counted."""
+    num_by_start: Mapping[str, int]
+    """Measurements by the origin of their process, such as `live`, anchors not counted."""
     num_left: int
     """Missing measurements, anchors not counted."""
     num_infeasible: int
@@ -121,7 +124,7 @@ def record(
                 file,
                 repeats=options.repeats,
                 jobs=Jobs(
-                    spec=replace(spec, start=_start(spec)),
+                    spec=replace(spec, start=header.start),
                     target=target,
                     facts=header.facts,
                     script_settings=header.natural,
@@ -135,14 +138,16 @@ def record(
         left = num_left(file, options.repeats)
     if not left:
         workspace.remove()
+    grid = Grid(file.header, file.records)
     return Recording(
         out=options.out,
         num_cells=len(file.header.cells),
         num_dropped=len(file.header.dropped),
         num_measurements=num_measured(file, options.repeats),
+        num_by_start=grid.num_by_start,
         num_left=left,
         num_infeasible=len({record.cell for record in file.records if record.result.outcome.is_infeasible}),
-        drift_ratio=Grid(file.header, file.records).drift_ratio,
+        drift_ratio=grid.drift_ratio,
         is_interrupted=bool(stop.level),
         wall_s=time.monotonic() - began,
     )
@@ -161,7 +166,7 @@ def _open_target(spec: SearchSpec, options: RecordOptions, known: GridHeader | N
     if known.device == "cpu" and not target.device.is_cpu:
         target = replace(target.on_cpu(spec), cap_bytes=known.memory_cap_bytes)
     changes = [*what_changed(known.fingerprint, study_fingerprint(spec, target))]
-    for name, value in _asked(spec, options).items():
+    for name, value in _asked(spec, options, known).items():
         if getattr(known, name) != value:
             changes.append(f"{name}: {value!r}, was {getattr(known, name)!r}")
     _refuse(options.out, changes)
@@ -186,7 +191,7 @@ def _refuse(out: Path, changes: list[str]) -> None:
         )
 
 
-def _asked(spec: SearchSpec, options: RecordOptions) -> dict[str, Any]:
+def _asked(spec: SearchSpec, options: RecordOptions, known: GridHeader | None = None) -> dict[str, Any]:
     """The user's wishes with an effect on every cell, by fields of the header."""
     return {
         "memory_cap": spec.memory_cap,
@@ -194,13 +199,15 @@ def _asked(spec: SearchSpec, options: RecordOptions) -> dict[str, Any]:
         "asked": (*spec.ranges, *spec.fixed),
         "window_s": options.window_s,
         "seed": spec.seed,
-        "start": _start(spec),
+        "start": _start(spec, known),
     }
 
 
-def _start(spec: SearchSpec) -> str:
-    """How cells are measured: each in a fresh process unless the user asked for several in one."""
-    return "fresh" if spec.start == "auto" else spec.start
+def _start(spec: SearchSpec, known: GridHeader | None) -> str:
+    """How cells are measured: as the user asked, else as in the recording so far, else live."""
+    if spec.start != "auto":
+        return spec.start
+    return known.start if known is not None else "live"
 
 
 def _prepare(

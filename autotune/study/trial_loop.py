@@ -34,6 +34,7 @@ from autotune.study.correction import Correction
 from autotune.study.jobs import Jobs
 from autotune.study.progress import ProgressTeller
 from autotune.study.repeats import Repeats
+from autotune.study.script_end import ScriptEnd
 from autotune.study.stop import StopRequest, wait_for
 from autotune.units import format_minutes, format_seconds
 from autotune.verdict.format_parity import references_of
@@ -97,10 +98,7 @@ class TrialLoop:
         """Expected gain of a minute when the latest trial began, as a share of the best rate; None when unknown."""
         self._references: dict[str, LossReference] = {}
         """First losses in fp32, by the digest of the initial weights and the first batch."""
-        self._keeps_epochs = False
-        """True after the script failed in an epoch that was prolonged past the script's own end."""
-        self._script_steps: int | None = None
-        """Optimizer steps until the script ended by itself, when a trial needed more steps; None when unknown."""
+        self._script_end = ScriptEnd()
         self._study, self._search, self._jobs, self._runner = study, search, jobs, runner
         self._repository, self._budget, self._stop, self._on_event = repository, budget, stop, on_event
         if jobs.is_live:
@@ -220,11 +218,7 @@ class TrialLoop:
 
     def _shared_job(self, settings: Settings) -> TrialJob:
         """The job of a measurement in a process of other measurements."""
-        return self._as_learned(self._jobs.trial(settings, is_final=True, is_shared=True))
-
-    def _as_learned(self, job: TrialJob) -> TrialJob:
-        """The job with what earlier runs have shown of the script's end."""
-        return replace(job, keeps_epochs=self._keeps_epochs, script_steps=self._script_steps)
+        return self._script_end.written_to(self._jobs.trial(settings, is_final=True, is_shared=True))
 
     def measure(
         self,
@@ -255,7 +249,7 @@ class TrialLoop:
         )
         first = self._undisturbed(job, is_final=is_final, later=later)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
-        has_time = self._budget.left_to_finals_s if is_final else self._limit_s(self._as_learned(job))
+        has_time = self._budget.left_to_finals_s if is_final else self._limit_s(self._script_end.written_to(job))
         if not is_again or self._stop.level or not has_time:
             return first
         note = f"A first run ended {first.outcome}: {first.why}"
@@ -301,7 +295,7 @@ class TrialLoop:
         """Runs the script, at most until the end of the search's time; a trial leaves the finals their time."""
         references = tuple(self._references.values())
         request = replace(job.request, references=references)
-        job = self._as_learned(replace(job, request=request))
+        job = self._script_end.written_to(replace(job, request=request))
         found = self._wait_for_quiet()
         left_s = self._budget.left_to_finals_s if is_final else self._limit_s(job)
         self._ends_at_s = self._budget.spent_s + left_s
@@ -348,19 +342,12 @@ class TrialLoop:
         return spare_s > result.wall_s and not self._stop.level
 
     def _has_learned_its_end(self, result: TrialResult) -> bool:
-        """Learns the script's end from a run; true when a second run can make use of this.
-
-        A script may fail past the end of its epoch, or end by itself after too few steps.
-        """
-        if any(rank.is_past_its_epoch for rank in result.ranks) and not self._keeps_epochs:
-            self._keeps_epochs = True
-            return True
-        num_steps = min((rank.num_steps for rank in result.ranks), default=0)
-        if not result.has_ended_early or not 0 < num_steps < (self._script_steps or math.inf):
-            return False
-        self._script_steps = num_steps
-        self._budget.forbid_sharing()
-        return True
+        """Learns the script's end from a run; true when a second run can make use of this."""
+        known = self._script_end.script_steps
+        has_learned = self._script_end.learn(result)
+        if self._script_end.script_steps != known:
+            self._budget.forbid_sharing()
+        return has_learned
 
     def _learn_losses(self, result: TrialResult) -> None:
         """Keeps the losses of runs in fp32, and in the script's own format, as references for other formats."""

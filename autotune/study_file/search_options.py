@@ -347,7 +347,7 @@ OPTIONS = (
         default="auto, live on a GPU",
         metavar="auto|live|fresh",
         verbs=(*SEARCH, "record"),
-        help_in={"record": "Measure cells live, several in one process, or each in a fresh process. [default: fresh]"},
+        help_in={"record": "Measure cells live, several in one process, or each in a fresh process. [default: live]"},
         spec_field="start",
     ),
     SearchOption(

@@ -21,6 +21,7 @@ DONE = Recording(
     num_cells=20,
     num_dropped=3,
     num_measurements=40,
+    num_by_start={"live": 38, "forked": 2},
     num_left=0,
     num_infeasible=5,
     drift_ratio=0.043,
@@ -98,6 +99,7 @@ def test_a_complete_recording_says_so(cli, asked):
     code, out, _ = cli("record", "train.py", "--out", "grid.jsonl")
     assert code == 0
     assert "20 cells, 3 combinations are not legal; 5 over the cap so far (25%)" in out
+    assert "measured 38 live (95%), 2 forked (5%)" in out
     assert "40 measurements in the file, 0 left" in out and "by up to 4.3%" in out and out.endswith("Complete.\n")
 
 
@@ -123,6 +125,7 @@ def test_json_is_one_document(cli, asked):
     assert code == 0
     document = json.loads(out)
     assert document["schema"] == 1 and document["num_left"] == 0 and document["out"] == "grid.jsonl"
+    assert document["num_by_start"] == {"live": 38, "forked": 2}
     assert set(document) == {"schema", *recording.Recording.__slots__} - {"is_interrupted"}
 
 

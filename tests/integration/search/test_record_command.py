@@ -74,16 +74,21 @@ def test_the_end_of_the_time_leaves_the_rest_and_other_options_are_refused_by_na
 
 
 @pytest.mark.slow
-def test_one_process_measures_several_cells_of_a_live_recording_and_is_not_gone_on_with_otherwise(project):
+def test_cells_are_measured_live_unless_each_is_to_have_a_fresh_process(project):
     out = project.parent / "grid.jsonl"
-    code, _, talk = finished(record(project, "--start", "live", "--repeats", "1"))
+    more = ("--set", "omp_wait_policy=default,passive", "--repeats", "1")
+    code, output, talk = finished(record(project, *more))
     assert code == 0, talk
-    grid = read_grid(out)
+    grid, document = read_grid(out), json.loads(output)
     starts = [record.result.start for record in grid.records]
-    assert grid.missing == () and grid.header.start == "live"
-    assert starts.count(StartKind.LIVE) >= 2, starts
-    code, _, talk = finished(record(project))
+    assert grid.missing == () and len(grid.cells) == 8 and grid.header.start == "live"
+    assert starts.count(StartKind.LIVE) >= len(starts) // 2, starts
+    assert document["num_by_start"] == grid.num_by_start and document["num_by_start"]["live"] >= 4
+    code, _, talk = finished(record(project, *more, "--start", "fresh"))
     assert code == 2 and "start: 'fresh', was 'live'" in talk
+    code, output, talk = finished(record(project, *more, "--start", "fresh", "--out", "../fresh.jsonl"))
+    assert code == 0, talk
+    assert "live" not in json.loads(output)["num_by_start"]
 
 
 def test_a_callable_is_searched_without_torch_or_a_database_or_the_tuners_processes():

@@ -9,13 +9,15 @@ import pytest
 
 from autotune.errors import EveryTrialFailedError, HostError, UsageError
 from autotune.lab import recording
-from autotune.lab.function_runner import FunctionRunner
+from autotune.lab.function_runner import FinishedRun, FunctionRunner
 from autotune.lab.grid_file import create_grid, open_grid, read_grid
-from autotune.lab.grid_recorder import CELLS_PER_ANCHOR, Recorder, num_left, num_measured, slim
+from autotune.lab.grid_order import CELLS_PER_ANCHOR
+from autotune.lab.grid_recorder import Recorder, num_left, num_measured, slim
 from autotune.measure.block import Block, Phase
 from autotune.model.events import Notice, TrialFinished
 from autotune.model.outcome import Outcome
-from autotune.model.result import RaisedError, RankResult, RankStatus, TrialResult
+from autotune.model.result import RaisedError, RankResult, RankStatus, StartKind, TrialResult
+from autotune.runner.live_runner import why_fresh
 from autotune.study.jobs import Jobs
 from autotune.study.stop import StopRequest
 from autotune.study.target import make_target
@@ -42,9 +44,11 @@ class Bench:
     def record(self, *, repeats=2, deadline=1e9):
         with open_grid(self.path) as file:
             jobs = Jobs(
-                spec=search_spec(), target=make_target(search_spec(memory_cap="400MiB"), cpu_machine().device),
-                facts=file.header.facts, script_settings=file.header.natural,
-            )  # fmt: skip
+                spec=search_spec(start=file.header.start),
+                target=make_target(search_spec(memory_cap="400MiB"), cpu_machine().device),
+                facts=file.header.facts,
+                script_settings=file.header.natural,
+            )
             Recorder(
                 file,
                 repeats=repeats,
@@ -66,6 +70,38 @@ class Bench:
     @property
     def turns(self):
         return [(r.cell, r.round, r.anchor) for r in read_grid(self.path).records]
+
+
+class LiveBench(Bench):
+    """A bench with a process that goes on with settings as `LiveRunner` does, and ends with a failure."""
+
+    process = None
+
+    @property
+    def has_process(self):
+        return self.process is not None
+
+    def can_switch(self, before, job):
+        return job.serves and not why_fresh(before, job)
+
+    def goes_on(self, job):
+        return self.has_process and self.can_switch(self.process, job)
+
+    def start(self, job):
+        is_live = self.goes_on(job)
+        self.now += 1.0 if is_live else 20.0
+        self.asked.append(job.request.settings)
+        result = FunctionRunner(self.answer, script_facts()).start(job).result()
+        result = replace(result, start=StartKind.LIVE if is_live else StartKind.COLD, wall_s=1.0 if is_live else 20.0)
+        self.process = (self.process if is_live else job) if result.outcome is Outcome.OK else None
+        return FinishedRun(None, result)
+
+    def close(self):
+        self.process = None
+
+    @property
+    def starts(self):
+        return [record.result.start for record in read_grid(self.path).records]
 
 
 @pytest.fixture
@@ -260,3 +296,85 @@ def test_a_folder_that_is_not_there_is_known_before_the_script_is_run(tmp_path, 
     options = recording.RecordOptions(out=tmp_path / "none" / "grid.jsonl", limit_s=60.0)
     with pytest.raises(UsageError, match="its folder is not there"):
         recording.record(search_spec(), options, on_event=lambda event: None)
+
+
+@pytest.fixture
+def live(tmp_path):
+    return LiveBench(tmp_path / "grid.jsonl", lambda s: ok(100.0 + s.num_workers), start="live")
+
+
+def test_one_process_measures_all_cells_that_it_can_switch_to(live):
+    assert live.record() == 0
+    assert live.starts.count(StartKind.COLD) == 1 and live.starts[1:] == [StartKind.LIVE] * (len(live.starts) - 1)
+    assert read_grid(live.path).num_by_start == {"live": 16}
+
+
+def test_cells_that_cannot_be_switched_live_share_a_process_of_their_own(tmp_path):
+    cells = tuple(
+        {**({"num_workers": n} if n else {}), **({"omp_wait_policy": "passive"} if passive else {})}
+        for n in range(5)
+        for passive in (False, True)
+    )
+    bench = LiveBench(tmp_path / "grid.jsonl", lambda s: ok(100.0 + s.num_workers), start="live", cells=cells)
+    assert bench.record(repeats=2) == 0
+    assert bench.starts.count(StartKind.COLD) == 3  # The second round begins in the process that ended the first.
+    assert bench.asked[0].omp_wait_policy.value == "default"
+
+
+def test_a_recording_of_fresh_processes_keeps_its_order_beside_a_runner_that_can_switch(tmp_path):
+    plain, fresh = Bench(tmp_path / "a"), LiveBench(tmp_path / "b")
+    plain.record()
+    fresh.record()
+    assert plain.turns == fresh.turns and set(fresh.starts) == {StartKind.COLD}
+
+
+def test_a_cell_over_the_cap_is_recorded_once_a_round_and_costs_its_process(tmp_path):
+    bench = LiveBench(tmp_path / "grid.jsonl", measured, start="live")
+    assert bench.record() == 0
+    records = [record for record in read_grid(bench.path).records if record.anchor is None]
+    over = [record for record in records if record.result.outcome is Outcome.OVER_CAP]
+    assert len(over) == 4 and len(bench.asked) == len(bench.turns)
+    assert bench.starts.count(StartKind.COLD) <= 1 + len(over)
+
+
+def test_a_failure_in_a_running_process_counts_only_if_a_new_process_fails_too(tmp_path):
+    invalid = replace(CRASHED, outcome=Outcome.INVALID)
+
+    def answer(settings):
+        return invalid if settings.num_workers == 1 and bench.has_process else ok(100.0)
+
+    bench = LiveBench(tmp_path / "grid.jsonl", answer, start="live")
+    assert bench.record(repeats=1) == 0
+    again = [record.result for record in read_grid(bench.path).records if record.result.notes]
+    assert again and {(result.outcome, result.start) for result in again} == {(Outcome.OK, StartKind.COLD)}
+
+
+def test_a_live_recording_that_was_ended_goes_on_in_the_same_order(tmp_path, live):
+    live.record()
+    parts = LiveBench(tmp_path / "parts.jsonl", start="live")
+
+    def answer(settings):
+        parts.stop.level = len(parts.asked) == 6
+        return live.answer(settings)
+
+    parts.answer = answer
+    assert 0 < parts.record() < 16
+    LiveBench(parts.path, live.answer).record()
+    assert parts.turns == live.turns
+
+
+def test_the_time_for_a_cell_in_the_running_process_is_that_of_such_cells(live):
+    live.record(deadline=20.0 + 5.0 + 3.5 + 20.0)
+    assert len(live.asked) > 2
+
+
+def test_a_script_that_ends_early_is_measured_again_within_its_steps(bench):
+    early = replace(
+        CRASHED,
+        outcome=Outcome.INVALID,
+        is_inconclusive=True,
+        ranks=(RankResult(rank=0, world_size=1, status=RankStatus.ENDED, num_steps=40),),
+    )
+    bench.answer = lambda settings: early if len(bench.asked) == 1 else measured(settings)
+    assert bench.record() == 0
+    assert len(bench.asked) == len(bench.turns) + 1

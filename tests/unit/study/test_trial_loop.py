@@ -284,7 +284,7 @@ def test_a_trial_in_the_process_of_a_trial_is_not_priced_as_a_new_process(bench,
     made = bench(start="live")
     runner = LiveRunner(starter=None)
     loop = made.loop(runner)
-    loop._keeps_epochs = keeps_epochs
+    loop._script_end.keeps_epochs = keeps_epochs
     own = made.space.script_settings
     asked = replace(loop._jobs.trial(own, incumbent=100.0), keeps_epochs=keeps_epochs)
     runner._process = SimpleNamespace(job=asked)
