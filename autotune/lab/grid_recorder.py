@@ -161,7 +161,7 @@ class Recorder:
         """
         is_baseline = turn.cell == BASELINE
         result = self._run(turn)
-        is_again = self._script_end.learn(result) or _may_be_accident(result)
+        is_again = self._script_end.learn(result) or _may_be_accident(result) or self._is_doubtful(turn, result)
         if is_again or (is_baseline and result.outcome.is_failed):
             if self._stop.level or not self._has_time(turn):
                 return None  # One failure does not tell the cause.
@@ -177,6 +177,16 @@ class Recorder:
             )
         self._num_faults = 0
         return result
+
+    def _is_doubtful(self, turn: Turn, result: TrialResult) -> bool:
+        """Whether a cell needed too much memory in a running process only, as far as the recording knows.
+
+        Such a process may still hold memory of the cells before.
+        """
+        if not (result.is_live and result.outcome.is_infeasible):
+            return False
+        records = (record.result for record in self._file.records if record.cell == turn.cell)
+        return not any(before.outcome.is_infeasible and not before.is_live for before in records)
 
     def _job(self, turn: Turn) -> TrialJob:
         settings = self._settings[turn.cell]

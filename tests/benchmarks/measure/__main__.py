@@ -10,6 +10,8 @@ Parts, with the time that each takes on a quiet machine of 16 cores; all but `cl
     itself              40 finals of three finalists with the script's own settings, 30 minutes at 4 at once
     faster              20 of three finalists, one of them 10 % faster, 15 minutes at 4 at once
     metering seams      what the meter costs a step, and the autocast region and accumulation, 6 minutes each
+    metering-cuda seams-cuda
+                        the same with the model on a GPU; only by name
     step-0.5ms step-1.4ms step-10ms
                         forked trials against the script alone, on the GPU where there is one, 2 minutes each
     claims              speedups that finished searches claim against the real run, 7 minutes each config, given as
@@ -60,7 +62,7 @@ def main() -> int:
     parser.add_argument("--one", choices=comparisons.PARTS, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    unknown = set(options.parts) - {*PARTS, *claims.PARTS, "report"}
+    unknown = set(options.parts) - {*PARTS, *metering.PARTS_OF_CUDA, *claims.PARTS, "report"}
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     if options.one:
@@ -85,7 +87,7 @@ def run(part: str, rows: Rows, options: argparse.Namespace) -> bool:
         return epochs.run(rows)
     if part in steps.PARTS:
         return steps.run(part, rows)
-    if part in metering.PARTS:
+    if part in (*metering.PARTS, *metering.PARTS_OF_CUDA):
         return metering.run(part, rows)
     return claims.run(rows, options.config, options.run_s) if part in claims.PARTS else True
 

@@ -41,6 +41,7 @@ MAX_WARM_UP_S = 60.0
 parser = argparse.ArgumentParser()
 parser.add_argument("--groups", type=int, default=24, help="of turns; each gives a difference")
 parser.add_argument("--spin-s", type=float, default=0.0, help="CPU time of a step beside that of its small model")
+parser.add_argument("--device", default="cpu")
 parser.add_argument("--by-hand", action="store_true", help="autocast and accumulate beneath the seams")
 options = parser.parse_args()
 
@@ -93,7 +94,7 @@ def region_s():
     """CPU time of an autocast region with nothing in it."""
     began = time.thread_time()
     for _ in range(REGIONS):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(options.device, dtype=torch.bfloat16):
             pass
     return (time.thread_time() - began) / REGIONS
 
@@ -127,14 +128,14 @@ def turns_of(steps) -> Callable[[], float]:
 
 def loop_over(iterator, model, optimizer, backward) -> Callable[[int], None]:
     """The script as everybody writes it: makes so many micro-steps."""
-    spin_s, cross_entropy = options.spin_s, torch.nn.functional.cross_entropy
+    spin_s, device, cross_entropy = options.spin_s, options.device, torch.nn.functional.cross_entropy
 
     def steps(num_micro_steps):
         for _ in range(num_micro_steps):
             x, y = next(iterator)
             optimizer.zero_grad()
             spin(spin_s)
-            backward(cross_entropy(model(x), y))
+            backward(cross_entropy(model(x.to(device)), y.to(device)))
             optimizer.step()
 
     return steps
@@ -142,14 +143,14 @@ def loop_over(iterator, model, optimizer, backward) -> Callable[[int], None]:
 
 def loop_by_hand(iterator, model, optimizer, backward) -> Callable[[int], None]:
     """The same with a region and two micro-batches per step, as who knows of them writes it."""
-    spin_s, cross_entropy = options.spin_s, torch.nn.functional.cross_entropy
+    spin_s, device, cross_entropy = options.spin_s, options.device, torch.nn.functional.cross_entropy
 
     def steps(num_micro_steps):
         for number in range(num_micro_steps):
             x, y = next(iterator)
             spin(spin_s)
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                loss = cross_entropy(model(x), y)
+            with torch.autocast(device, dtype=torch.bfloat16):
+                loss = cross_entropy(model(x.to(device)), y.to(device))
             backward(loss / 2)
             if number % 2 == 1:
                 optimizer.step()
@@ -186,7 +187,9 @@ def group(above, below) -> tuple[float, float]:
 def main():
     torch.set_num_threads(1)
     size = 16
-    model = torch.nn.Sequential(torch.nn.Linear(size, size), torch.nn.ReLU(), torch.nn.Linear(size, 4))
+    model = torch.nn.Sequential(torch.nn.Linear(size, size), torch.nn.ReLU(), torch.nn.Linear(size, 4)).to(
+        options.device
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     data = TensorDataset(torch.randn(4096, size), torch.randint(4, (4096,)))
     is_trial = "AUTOTUNE_TRIAL" in os.environ

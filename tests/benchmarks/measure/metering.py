@@ -53,6 +53,8 @@ HALVED: dict[str, Any] = {"batch_size": 16, "grad_accum_steps": 2}
 """The job's batch in two."""
 ENDLESS = WindowRule(half_width_ratio=1e-9, min_window_s=1e6, max_window_s=1e6)
 PARTS = ("metering", "seams")
+PARTS_OF_CUDA = ("metering-cuda", "seams-cuda")
+"""The same with the model on a GPU, whose launches take the thread's time; run by name."""
 
 
 class Cost(NamedTuple):
@@ -71,10 +73,11 @@ def run(part: str, rows: Rows) -> bool:
 
 def _measure(part: str, spin_s: float) -> Row:
     """Runs the job as a trial that never has enough, and says what a micro-step costs more."""
-    options = ("--by-hand",) if part == "seams" else ()
-    facts = _facts()
+    by_hand = part.startswith("seams")
+    options = ("--device", _device(part), *(("--by-hand",) if by_hand else ()))
+    facts = _facts(_device(part))
     script_settings = script_settings_of(facts)
-    settings = replace(script_settings, precision=Precision.BF16, **HALVED) if options else script_settings
+    settings = replace(script_settings, precision=Precision.BF16, **HALVED) if by_hand else script_settings
     with tempfile.TemporaryDirectory() as folder:
         output = _run(
             Path(folder),
@@ -84,6 +87,7 @@ def _measure(part: str, spin_s: float) -> Row:
             settings=settings,
             script_settings=script_settings,
             facts=facts,
+            device=_device(part),
         )
     said = json.loads(output.splitlines()[-1])
     cost = _in_microseconds(said["differences"])
@@ -96,11 +100,24 @@ def _measure(part: str, spin_s: float) -> Row:
     }
 
 
+def _device(part: str) -> str:
+    return "cuda" if part in PARTS_OF_CUDA else "cpu"
+
+
 @functools.cache
-def _facts() -> ScriptFacts:
+def _facts(device: str) -> ScriptFacts:
     """What a probe of the job learns; the same whatever its steps take."""
     with tempfile.TemporaryDirectory() as folder:
-        _run(Path(folder), 0.0, (), mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
+        _run(
+            Path(folder),
+            0.0,
+            ("--device", device),
+            mode=Mode.PROBE,
+            settings=None,
+            script_settings=None,
+            facts=None,
+            device=device,
+        )
         report = from_plain(RankResult, json.loads(TrialPaths(Path(folder)).result(0).read_text()))
     assert report.facts is not None
     return report.facts
@@ -129,21 +146,25 @@ def _in_microseconds(differences: list[float]) -> Cost:
 
 def report(rows: Rows) -> Iterator[str]:
     """Markdown."""
-    if any(rows.of(part) for part in PARTS):
+    if any(rows.of(part) for part in (*PARTS, *PARTS_OF_CUDA)):
         yield "## Cost of the meter, and of the settings' seams\n"
         yield (
             f"The median of {NUM_GROUPS} groups of turns of 4 micro-steps, with the seams and without, in one process; "
             f"means of {NUM_REPEATS} processes with their 95 % intervals, which are held against the limits as a "
             "whole.\n"
         )
-    metering, settings = _of(rows, "metering"), _of(rows, "seams")
+    for where in ("", "-cuda"):
+        yield from _report_of(_of(rows, f"metering{where}"), _of(rows, f"seams{where}"), " on a GPU" if where else "")
+
+
+def _report_of(metering: dict[str, list[Row]], settings: dict[str, list[Row]], where: str) -> Iterator[str]:
     if any(metering.values()):
-        yield from _table("the meter", metering)
+        yield from _table(f"the meter{where}", metering)
         worst_us = max(_cost(several).high_us for several in metering.values() if several)
         yield f"\nAt most {MAX_COST_US:.0f} us: **{_met(metering, worst_us <= MAX_COST_US)}**.\n"
     if any(settings.values()):
         yield "The same with an autocast region per micro-step and two micro-steps per step, against both by hand.\n"
-        yield from _table("the meter, the region and the accumulation", settings)
+        yield from _table(f"the meter, the region and the accumulation{where}", settings)
         region_us = statistics.median(row["region_us"] for several in settings.values() for row in several)
         worst_us = max(_cost(several).high_us for several in settings.values() if several) + region_us
         is_met = worst_us <= MAX_COST_US + MAX_SEAMS_US

@@ -328,13 +328,26 @@ def test_a_recording_of_fresh_processes_keeps_its_order_beside_a_runner_that_can
     assert plain.turns == fresh.turns and set(fresh.starts) == {StartKind.COLD}
 
 
-def test_a_cell_over_the_cap_is_recorded_once_a_round_and_costs_its_process(tmp_path):
+def test_a_cell_over_the_cap_is_recorded_once_a_round_and_confirmed_once_in_a_new_process(tmp_path):
     bench = LiveBench(tmp_path / "grid.jsonl", measured, start="live")
     assert bench.record() == 0
     records = [record for record in read_grid(bench.path).records if record.anchor is None]
     over = [record for record in records if record.result.outcome is Outcome.OVER_CAP]
-    assert len(over) == 4 and len(bench.asked) == len(bench.turns)
-    assert bench.starts.count(StartKind.COLD) <= 1 + len(over)
+    assert len(over) == 4 and len({record.cell for record in over}) == 2
+    assert {record.cell for record in over if record.result.start is StartKind.COLD} == {r.cell for r in over}
+    assert len(bench.turns) < len(bench.asked) <= len(bench.turns) + 2
+
+
+def test_a_cell_that_is_over_the_cap_only_in_a_running_process_is_recorded_from_a_new_one(tmp_path):
+    def answer(settings):
+        over = replace(CRASHED, outcome=Outcome.OUT_OF_MEMORY)
+        return over if settings.num_workers == 1 and bench.has_process else ok(100.0)
+
+    bench = LiveBench(tmp_path / "grid.jsonl", answer, start="live")
+    assert bench.record() == 0
+    grid = read_grid(bench.path)
+    assert {record.result.outcome for record in grid.records} == {Outcome.OK}
+    assert any("A first run ended out_of_memory" in note for r in grid.records for note in r.result.notes)
 
 
 def test_a_failure_in_a_running_process_counts_only_if_a_new_process_fails_too(tmp_path):
