@@ -1,6 +1,7 @@
 """What holds for all tests."""
 
 import os
+import signal
 
 import pytest
 
@@ -30,3 +31,15 @@ def _environment_as_before():
 def _secrets_as_before(monkeypatch):
     """No test has the secrets of another hidden from its own text: hypothesis draws passwords such as `python`."""
     monkeypatch.setattr(secrets, "_remembered", set())
+
+
+@pytest.fixture
+def heard():
+    """Signals are heard, although whoever started the tests may ignore some, as `nohup` and a shell's `&` do."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -124,18 +124,6 @@ def test_a_signal_that_is_ignored_stays_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
-@pytest.fixture
-def heard():
-    """Signals are heard, although whoever started the tests may ignore some, as `nohup` and a shell's `&` do."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
-        if handler is signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 @pytest.mark.usefixtures("heard")
 def test_a_stop_that_is_shown_elsewhere_is_not_told_on_top_of_it(capfd):
     stop = StopRequest()

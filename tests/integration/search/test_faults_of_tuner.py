@@ -19,7 +19,7 @@ from tests.contract.private_servers import PostgresqlCluster, postgresql
 
 from .pretend import Project
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("heard")]
 
 SENTENCES = {
     "corrupt": "is not an SQLite database, or it is damaged",
