@@ -56,9 +56,9 @@ def record(
     Searches can then be compared on the file, without a trial.
 
     Cells are all combinations of the values given with --set and --fix; all other settings stay the script's own. One
-    process of the script measures all cells that it can switch to; --start fresh starts a process for each. All cells
-    are measured in random order, by process and compiled model, then all again. Anchors in between show drift. The
-    same command again continues the recording.
+    process of the script measures all cells that it can switch to; --start fresh starts a process for each. A round
+    measures all cells in random order, those of one process together. Anchors in between show drift. The same command
+    again continues the recording.
     """
     if out is None:
         raise UsageError("A recording needs a file.", "Name it with --out grid.jsonl.")

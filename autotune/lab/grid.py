@@ -261,6 +261,9 @@ class Grid:
     def under(self, cap_bytes: int) -> Grid:
         """The same recording under a smaller memory cap.
 
+        The peak of a cell measured live may hold memory that other cells left in the process. A recording made with
+        `--start fresh` has no such peaks.
+
         Raises:
             ValueError: The cap is larger than the cap of the recording, which ended some cells.
         """

@@ -13,7 +13,7 @@ from autotune.settings import Settings, graph_kind
 from autotune.study.jobs import Jobs
 
 CELLS_PER_ANCHOR = 12
-"""Cells between two turns of the anchors: a seventh of the time goes into the measurement of drift."""
+"""Cells between two turns of the anchors: up to a seventh of the time goes into the measurement of drift."""
 BASELINE = 0
 """Position of the script's own settings among the cells."""
 
@@ -98,6 +98,8 @@ class GridOrder:
                 has_anchors = self._has_anchors(group)
                 for cell in group:
                     is_new = self._kinds[cell].process != self._kinds[last].process
+                    if is_new and has_anchors and BASELINE not in group:
+                        num_since = 0  # The anchor of such a group is one of its cells, measured before.
                     if num_since >= CELLS_PER_ANCHOR and (has_anchors or is_new):
                         yield from self._anchors(next(slot), number, group)
                         num_since = 0
@@ -120,10 +122,12 @@ class GridOrder:
     def _anchors(self, slot: int, number: int, group: Sequence[int]) -> Iterator[Turn]:
         """The baseline, and the fastest cell beside the baseline at the time of the second turn of the anchors.
 
-        A large group without the baseline has its first cell as the only anchor.
+        A large group without the baseline has its own fastest cell as the only anchor.
         """
         if slot and BASELINE not in group and self._has_anchors(group):
-            yield Turn(min(group), number, slot)
+            fastest = self._fastest(group)
+            if fastest is not None:
+                yield Turn(fastest, number, slot)
             return
         yield Turn(BASELINE, number, slot)
         other = self._fastest(self._beside_baseline) if slot else None

@@ -120,12 +120,13 @@ class Recorder:
     def _has_time(self, turn: Turn) -> bool:
         """Whether a trial as long as the longest of the recent alike would end in time.
 
-        Trials in a running process are alike, and so are trials in new processes.
+        Trials in a running process are alike, and so are trials in new processes. A trial that ran into a limit tells
+        nothing of the next one.
         """
         is_live = isinstance(self._runner, KeepingRunner) and self._runner.goes_on(self._job(turn))
-        records = self._file.records
-        alike = [record.result.wall_s for record in records if record.result.is_live == is_live]
-        recent = (alike or [record.result.wall_s for record in records])[-NUM_RECENT:]
+        ended = [each.result for each in self._file.records if each.result.outcome is not Outcome.TIMED_OUT]
+        alike = [result.wall_s for result in ended if result.is_live == is_live]
+        recent = (alike or [result.wall_s for result in ended])[-NUM_RECENT:]
         expected_s = max(recent, default=self._file.header.facts.first_step_s)
         return self._now() + expected_s + ENDING_S <= self._deadline
 
@@ -162,11 +163,14 @@ class Recorder:
         is_baseline = turn.cell == BASELINE
         result = self._run(turn)
         is_again = self._script_end.learn(result) or _may_be_accident(result) or self._is_doubtful(turn, result)
-        if is_again or (is_baseline and result.outcome.is_failed):
+        is_again = is_again or (is_baseline and result.outcome.is_failed)
+        while is_again:
             if self._stop.level or not self._has_time(turn):
                 return None  # One failure does not tell the cause.
             first, result = result, self._run(turn)
-            result = replace(result, notes=(*result.notes, f"A first run ended {first.outcome}: {first.reason}"))
+            note = f"A first run ended {first.outcome}: {first.reason}"
+            result = replace(result, notes=(*result.notes, note))
+            is_again = self._script_end.learn(result)
         if result.outcome is Outcome.INTERRUPTED:
             self._count_fault(turn, result)
             return None

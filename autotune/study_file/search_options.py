@@ -347,7 +347,9 @@ OPTIONS = (
         default="auto, live on a GPU",
         metavar="auto|live|fresh",
         verbs=(*SEARCH, "record"),
-        help_in={"record": "Measure cells live, several in one process, or each in a fresh process. [default: live]"},
+        help_in={
+            "record": "Measure cells live, or each in a fresh process. [default: live, or as the recording began]"
+        },
         spec_field="start",
     ),
     SearchOption(

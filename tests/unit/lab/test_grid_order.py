@@ -52,11 +52,16 @@ def test_cells_of_one_kind_are_in_random_order_with_anchors_after_every_dozen(nu
     assert own(turns, 0) != sorted(own(turns, 0))
 
 
-def test_anchors_within_a_large_group_of_another_process_are_cells_of_the_group():
+def test_the_anchor_within_a_large_group_of_another_process_is_its_own_fastest_cell():
     kinds = tuple(CellKind(n >= 10) for n in range(50))
-    turns = order(kinds, repeats=1)
+    turns = order(kinds, repeats=1, fastest=lambda cells: 12 if 12 in cells else None)
     anchors = [turn.cell for turn in turns if turn.anchor is not None]
-    assert anchors[0] == 0 and anchors[-1] == 0 and set(anchors[1:-1]) == {10}
+    assert anchors == [0, 12, 12, 12, 0]
+
+
+def test_a_large_group_without_a_measured_cell_has_no_anchor():
+    kinds = tuple(CellKind(n >= 10) for n in range(50))
+    assert [turn.cell for turn in order(kinds, repeats=1) if turn.anchor is not None] == [0, 0]
 
 
 def test_no_anchor_parts_a_small_group_of_another_process():

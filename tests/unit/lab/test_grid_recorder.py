@@ -391,3 +391,23 @@ def test_a_script_that_ends_early_is_measured_again_within_its_steps(bench):
     bench.answer = lambda settings: early if len(bench.asked) == 1 else measured(settings)
     assert bench.record() == 0
     assert len(bench.asked) == len(bench.turns) + 1
+
+
+def test_a_script_that_ends_earlier_still_is_measured_within_the_fewer_steps(bench):
+    def early(num_steps):
+        rank = RankResult(rank=0, world_size=1, status=RankStatus.ENDED, num_steps=num_steps)
+        return replace(CRASHED, outcome=Outcome.INVALID, is_inconclusive=True, ranks=(rank,))
+
+    ends = {1: early(40), 2: early(30)}
+    bench.answer = lambda settings: ends.get(len(bench.asked)) or measured(settings)
+    assert bench.record() == 0
+    assert len(bench.asked) == len(bench.turns) + 2
+
+
+def test_a_cell_that_ran_into_its_limit_tells_nothing_of_the_time_of_the_next(tmp_path):
+    timed_out = replace(CRASHED, outcome=Outcome.TIMED_OUT, wall_s=300.0)
+    bench = Bench(tmp_path / "grid.jsonl", lambda s: timed_out if s.num_workers else measured(s))
+    bench.record(repeats=1)
+    num_before = len(bench.turns)
+    bench.record(repeats=2, deadline=bench.now + 240.0)
+    assert len(bench.turns) > num_before
