@@ -53,11 +53,11 @@ def record(
 ) -> int:
     """Measure a complete grid of settings into one file.
 
-    Searches can then be compared on the file, without a trial.
+    The file lets searches be compared without a trial.
 
     Cells are all combinations of the values given with --set and --fix; all other settings stay the script's own. One
-    process of the script measures all cells that it can switch to; --start fresh starts a process for each. A round
-    measures all cells in random order, those of one process together. Anchors in between show drift. The same command
+    process of the script measures many cells, where settings can be switched; --start fresh starts a process for each.
+    Each round measures all cells in random order, grouped by process. Anchors in between show drift. The same command
     again continues the recording.
     """
     if out is None:

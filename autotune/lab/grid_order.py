@@ -13,7 +13,7 @@ from autotune.settings import Settings, graph_kind
 from autotune.study.jobs import Jobs
 
 CELLS_PER_ANCHOR = 12
-"""Cells between two turns of the anchors: up to a seventh of the time goes into the measurement of drift."""
+"""Cells between two turns of the anchors: measuring drift takes up to a seventh of the time."""
 BASELINE = 0
 """Position of the script's own settings among the cells."""
 
@@ -32,13 +32,13 @@ class CellKind:
     """What a cell can share with other cells."""
 
     process: int = 0
-    """Number of the process kind: one process can measure all cells with the number."""
+    """Number shared by all cells that one process can measure."""
     build: Hashable = None
     """Build of the compiled model; None without compilation."""
 
 
 def kinds_of(settings: Sequence[Settings], jobs: Jobs, runner: Runner) -> tuple[CellKind, ...]:
-    """The kind of each cell; all cells are of one kind when every cell has a process of its own.
+    """The kind of each cell; a single kind for all cells when every cell has a process of its own.
 
     Args:
         settings: Settings of the cells.
@@ -69,13 +69,13 @@ def grouped(cells: Sequence[int], kind_of: Callable[[int], Hashable]) -> list[li
 class GridOrder:
     """All turns of a recording, equal in every resume.
 
-    Each round has a random order of its own. Cells of one process follow each other, and so do those of one build.
+    Each round has a random order of its own, grouped by process and then by build.
 
     Args:
         kinds: Kinds of the cells.
         repeats: Rounds over all cells.
         seed: Seed of the order.
-        fastest: Tells the second anchor among cells, after the first anchors; None while unknown.
+        fastest: Picks the second anchor among cells, after the first anchors; None while unknown.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class GridOrder:
                 for cell in group:
                     is_new = self._kinds[cell].process != self._kinds[last].process
                     if is_new and has_anchors and BASELINE not in group:
-                        num_since = 0  # The anchor of such a group is one of its cells, measured before.
+                        num_since = 0  # The group's anchor is its fastest cell, unknown before its first round.
                     if num_since >= CELLS_PER_ANCHOR and (has_anchors or is_new):
                         yield from self._anchors(next(slot), number, group)
                         num_since = 0
@@ -120,7 +120,7 @@ class GridOrder:
         return BASELINE in group or len(group) >= CELLS_PER_ANCHOR
 
     def _anchors(self, slot: int, number: int, group: Sequence[int]) -> Iterator[Turn]:
-        """The baseline, and the fastest cell beside the baseline at the time of the second turn of the anchors.
+        """The baseline, and from the second turn of the anchors on the fastest cell beside the baseline.
 
         A large group without the baseline has its own fastest cell as the only anchor.
         """

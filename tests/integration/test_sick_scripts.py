@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from autotune.model.diagnosis import Sickness
@@ -12,9 +14,17 @@ QUICK = "host"
 """Runs with every commit; it has neither workers nor files of its own."""
 
 
-def right_advice(sickness: Sickness) -> set[Sickness]:
-    """What may come first: many small files are cured by one store too that keeps what follows the reading."""
-    return {sickness, Sickness.REPEATED_WORK} if sickness is Sickness.SMALL_FILES else {sickness}
+def assert_comes_first(sickness: Sickness, advice: list[dict[str, Any]]) -> None:
+    """Fails unless the first advice names the sickness.
+
+    Beside a busy neighbour, the first advice for small files may be to store what follows the reading, which spares the
+    files too; the files are then named further down.
+    """
+    found = [each["sickness"] for each in advice]
+    if sickness is Sickness.SMALL_FILES and found[0] == Sickness.REPEATED_WORK:
+        assert sickness in found[1:], advice
+        return
+    assert found[0] == sickness, advice
 
 
 def test_an_advice_names_what_a_script_is_sick_of_and_where(tmp_path):
@@ -30,7 +40,7 @@ def test_the_first_advice_names_what_any_of_the_scripts_is_sick_of(name, tmp_pat
     document = diagnose(name, tmp_path)
     assert document["advice"], document
     first = document["advice"][0]
-    assert first["sickness"] in right_advice(SICK[name]), document["advice"]
+    assert_comes_first(SICK[name], document["advice"])
     assert f"{name}.py:" in first["where"] and first["gain"] > 1
 
 
@@ -41,4 +51,4 @@ def test_the_first_advice_names_the_fault_of_stored_samples(name, tmp_path):
         pytest.importorskip(package)
     document = diagnose(name, tmp_path, scripts=stored.SCRIPTS)
     assert document["advice"], document
-    assert document["advice"][0]["sickness"] in right_advice(stored.SICK[name]), document["advice"]
+    assert_comes_first(stored.SICK[name], document["advice"])
