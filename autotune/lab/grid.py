@@ -65,7 +65,7 @@ class GridHeader:
     dropped: tuple[tuple[Mapping[str, Any], str], ...]
     """Illegal combinations, as differences, each with the reason."""
     autotune: str
-    """Version of autotune."""
+    """Version of autotune, with the commit in a checkout."""
     recorded_at: str
     """Beginning of the recording, ISO 8601 in UTC."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
@@ -30,6 +31,9 @@ from autotune.study.protection_record import wish_of
 from autotune.study.stop import StopRequest
 from autotune.study.target import Target, open_target
 from autotune.study_file.command import as_typed
+
+PACKAGE_PLACE = Path(__file__).parents[2]
+"""The folder of the package `autotune`: the root of a checkout, or where packages are installed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +69,23 @@ class Recording:
     """Spread of an anchor's rates, from the lowest to the highest; None = not known yet."""
     is_interrupted: bool
     wall_s: float
+
+
+def version_in(place: Path) -> str:
+    """Version of autotune, with the commit when the package lies in a checkout, as in `0.1.0+g0123abc`.
+
+    Args:
+        place: The folder of the package.
+    """
+    words = ["git", "-C", str(place), "rev-parse", "--show-prefix", "--short", "HEAD"]
+    try:
+        asked = subprocess.run(words, capture_output=True, text=True, check=False, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return __version__
+    prefix, _, commit = asked.stdout.partition("\n")
+    if asked.returncode or prefix:
+        return __version__  # Packages installed below another project's checkout are not of its commits.
+    return f"{__version__}{'.' if '+' in __version__ else '+'}g{commit.strip()}"
 
 
 def recorded_baseline(out: Path) -> tuple[Settings, float | None] | None:
@@ -261,7 +282,7 @@ def _new_header(probed: Probed, options: RecordOptions) -> GridHeader:
         facts=probed.facts,
         cells=tuple(map(changes, enumeration.cells)),
         dropped=tuple((changes(settings), reason) for settings, reason in enumeration.dropped),
-        autotune=__version__,
+        autotune=version_in(PACKAGE_PLACE),
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
         **_asked(spec, options),
     )
