@@ -499,6 +499,8 @@ def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> b
     """
     if is_final and result.outcome is Outcome.INTERRUPTED:
         return True  # The search queues a trial again that was ended from outside, but not a final.
+    if result.is_live and result.outcome.is_infeasible:
+        return True  # Such a process may hold memory of the trials before.
     if result.outcome not in (Outcome.CRASHED, Outcome.TIMED_OUT):
         return False
     has_raised = any(rank.status is RankStatus.RAISED for rank in result.ranks)

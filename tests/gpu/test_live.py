@@ -90,3 +90,16 @@ def test_the_peaks_of_a_measurement_are_its_own(bench: Bench, jobs: Jobs, live: 
     held = [result.peak_memory_bytes or 0 for result in (small, large, again)]
     assert held[0] < held[1] and abs(held[2] - held[0]) < 64 * MIB
     note("device memory live, small, large, small", ", ".join(f"{each / MIB:.0f} MiB" for each in held))
+
+
+def test_the_peak_of_a_half_format_is_the_same_live_and_in_a_new_process(
+    bench: Bench, jobs: Jobs, live: LiveRunner
+) -> None:
+    half = {"precision": Precision.BF16}
+    run(bench, live, jobs)
+    switched = run(bench, live, jobs, **half)
+    alone = bench.run(bench.trial(jobs, **half))
+    assert switched.start is StartKind.LIVE and switched.peak_memory_bytes and alone.peak_memory_bytes
+    ratio = switched.peak_memory_bytes / alone.peak_memory_bytes
+    note(f"peak of bf16, live over a new process: {ratio:.3f}")
+    assert ratio < 1.1

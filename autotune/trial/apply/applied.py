@@ -59,8 +59,9 @@ class AppliedSettings:
         job: A job with settings.
         steps: The watch over the optimizers, if the caller has installed the watch already.
         loaders: The watch over the loaders, if earlier settings of this process have used the watch already.
-        is_later: Whether models change after the next step only: a script may hold a batch of an earlier size, and the
-            compiler would build a graph for the earlier size too.
+        is_later: Whether other settings were in force in this process before. A script may then hold a batch of an
+            earlier size, and compiled models change after the next step only: the compiler would build a graph for the
+            earlier size too.
     """
 
     def __init__(
@@ -109,7 +110,8 @@ class AppliedSettings:
         self._compiler.install()
         if self.has_argument_batch:
             self.roots.on_first_inputs = self._note_inputs
-        self._search.attach(is_later=self._is_later)
+        waits = self._is_later and (self._asked.compile or self._compiler.is_used)
+        self._search.attach(is_later=waits)
         for install in dict.fromkeys(SEAMS.values()):
             install(self)
         # Last, hence outermost: losses are noted as the script gave them, before scaling.
@@ -129,7 +131,7 @@ class AppliedSettings:
             self.steps.prepare.append(align_state)
         if self._of_optimizers:
             self.steps.prepare.append(lambda optimizer: self._write_to(optimizer, self._asked))
-        if not self._is_later:
+        if not waits:
             self._search.begin()
 
     def remove(self) -> bool:

@@ -87,6 +87,14 @@ def test_each_setting_is_in_force_in_its_turn_and_gone_afterwards(study: Study, 
         assert dict(last.ranks[0].observed) == dict(first.ranks[0].observed), change
 
 
+def test_no_batch_of_another_size_meets_the_scripts_own_format(study: Study, live: LiveRunner) -> None:
+    measured(live, study)
+    result = measured(live, study, batch_size=4, grad_accum_steps=4, precision=Precision.BF16, channels_last=True)
+    assert result.start is StartKind.LIVE and result.outcome is Outcome.OK, result.why
+    seen = [line.split("(")[0].split()[1:4] for line in result.log_tail.splitlines() if line.startswith("sees 4 ")]
+    assert seen and all(each == ["4", "True", "True"] for each in seen), result.log_tail
+
+
 def test_weights_and_the_optimizers_state_always_have_the_same_layout(study: Study, live: LiveRunner) -> None:
     for change in ({}, {"channels_last": True}, {"channels_last": True, "num_workers": 1}, {}):
         result = measured(live, study, "has_fused_kernels", **change)

@@ -140,6 +140,23 @@ def test_a_trial_that_failed_from_the_scripts_beginning_on_is_run_again_and_that
     assert noted and all("from the script's own beginning on" in note for note in noted)
 
 
+FULL = TrialResult(outcome=Outcome.OUT_OF_MEMORY, reason="CUDA out of memory")
+
+
+@pytest.mark.parametrize(("start", "runs_per_trial"), [(StartKind.LIVE, 2), (StartKind.FORKED, 1)])
+def test_what_a_running_process_has_no_memory_for_is_tried_in_a_new_process(bench, start, runs_per_trial):
+    runs = []
+
+    def fails(settings):
+        runs.extend([settings] * in_half(settings))
+        return in_half(settings) and len(runs) == 1  # The second run has a process, and all memory, to itself.
+
+    _, trials = searched(bench, fails, crash=replace(FULL, start=start))
+    first = next(trial for trial in trials if in_half(trial.settings))
+    assert runs[:2].count(first.settings) == runs_per_trial
+    assert first.result.outcome is (Outcome.OK if runs_per_trial == 2 else Outcome.OUT_OF_MEMORY)
+
+
 @pytest.mark.parametrize("outcome", [Outcome.TIMED_OUT, Outcome.INVALID])
 def test_what_times_out_or_is_invalid_is_left_out_as_well(bench, outcome):
     _, trials = searched(bench, in_half, crash=TrialResult(outcome=outcome, reason="It did not end within 1 min."))
