@@ -66,13 +66,18 @@ WIDE = 0.05
 WIDE_SHARE = 0.1
 """Half the width of a gain's interval as a share of the gain, from which further rounds are worth their time."""
 PLAIN_GAIN = 1.5
-"""Smallest gain in the only round of the finals for which chosen trials count as the second round, if they say as much:
-a choice among trials makes a rate look better by a few percent, and not by half."""
+"""Smallest gain in each of one or two rounds of finals for which chosen trials count as a further round, if they say as
+much: a choice among trials makes a rate look better by a few percent, and not by half."""
 PLAIN_AGREEMENT = 1.15
-"""Largest ratio of the gain in the trials and the gain in the only round, whichever is larger."""
+"""Largest ratio of the gain in the trials and the gain in the only round, whichever is larger. Two rounds and the
+trials need not agree: their spread is part of the interval."""
 PLAIN_SPREAD = 0.1
 """Largest half width of a chosen trial's interval, as a share of the rate, for the trial to count as a round."""
-PLAIN_WORDS = " The trials of the same settings, which say the same, count as the second round."
+PLAIN_WORDS = {
+    number: f" The trials of the same settings, which say the same, count as the {rank} round."
+    for number, rank in ((1, "second"), (2, "third"))
+}
+"""By the number of whole rounds."""
 PRECISION_ORDER = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
 
 
@@ -186,7 +191,7 @@ class Finals:
         if num_whole == 1 and not is_alike:
             num_whole += self._has_round_of_trials(contenders, trials)
         is_plain, shortened = False, self._shortened(num_late, len(running), num_rounds, num_whole)
-        if num_whole == 1 and not trials and not self._is_shared:
+        if 0 < num_whole < NUM_ROUNDS and not trials and not self._is_shared and not self._has_gain(running, baseline):
             plain = self._plainly_faster(contenders, baseline, chosen or {})
             next_round = 1 + max(record.round for record in self._records(contenders))
             is_plain = bool(plain) and self._count_trials_as_round(next_round, plain, chosen or {})
@@ -196,7 +201,7 @@ class Finals:
         if result is None:
             return None
         is_compared = len(contenders) == 1 or num_whole >= LEAST_ROUNDS or is_plain
-        shortened += PLAIN_WORDS if is_plain else ""
+        shortened += PLAIN_WORDS[num_whole] if is_plain else ""
         return replace(result, is_compared=is_compared, shortened=shortened)
 
     def _begin(
@@ -300,25 +305,39 @@ class Finals:
             return True
         return self._count_trials_as_round(1 + max(record.round for record in records), contenders, trials)
 
+    def _has_gain(self, contenders: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> bool:
+        """Whether the rounds so far make a contender faster than the script's own settings."""
+        result = self._result(contenders, baseline)
+        return result is not None and baseline is not None and result.winner.number != baseline.number
+
     def _plainly_faster(
         self, contenders: Mapping[int, FinishedTrial], baseline: FinishedTrial | None, chosen: Mapping[int, TrialResult]
     ) -> dict[int, FinishedTrial]:
-        """The baseline and the fastest contender of the only round, if their trials say the same of a plain gain."""
-        records = [record for record in self._records(dict(contenders)) if record.result.outcome is Outcome.OK]
-        first = min((record.round for record in records), default=0)
-        rates = {record.number: _rate(record.result) for record in records if record.round == first}
-        if baseline is None or baseline.number not in rates or len(rates) < 2:
+        """The baseline and the fastest contender, if the rounds and the trials say the same of a plain gain.
+
+        After a single round both gains must agree. After more rounds each gain must be plain; the interval over all of
+        them decides.
+        """
+        rates: dict[int, dict[int, float]] = {}
+        for record in self._records(dict(contenders)):
+            if record.result.outcome is Outcome.OK:
+                rates.setdefault(record.number, {})[record.round] = _rate(record.result)
+        own = rates.pop(baseline.number, {}) if baseline is not None else {}
+        common = {number: sorted(own.keys() & of_one.keys()) for number, of_one in rates.items()}
+        num_rounds = max((len(rounds) for rounds in common.values()), default=0)
+        gains = {n: [rates[n][r] / own[r] for r in common[n]] for n in common if len(common[n]) == num_rounds}
+        if baseline is None or not num_rounds:
             return {}
-        own = rates.pop(baseline.number)
-        number = max(rates, key=lambda candidate: rates[candidate])
+        number = max(gains, key=lambda candidate: math.prod(gains[candidate]))
         pair = {number: contenders[number], baseline.number: baseline}
         if not pair.keys() <= chosen.keys() or not all(map(_is_steady, pair.values())):
             return {}
         in_trials = _rate(chosen[number]), _rate(chosen[baseline.number])
-        if not own or not all(in_trials):
+        if not all(in_trials):
             return {}
-        gains = sorted((rates[number] / own, in_trials[0] / in_trials[1]))
-        return pair if gains[0] >= PLAIN_GAIN and gains[1] <= PLAIN_AGREEMENT * gains[0] else {}
+        every = sorted((*gains[number], in_trials[0] / in_trials[1]))
+        agrees = num_rounds > 1 or every[-1] <= PLAIN_AGREEMENT * every[0]
+        return pair if every[0] >= PLAIN_GAIN and agrees else {}
 
     def _count_trials_as_round(
         self, round_index: int, contenders: Mapping[int, FinishedTrial], trials: Mapping[int, TrialResult]

@@ -432,6 +432,19 @@ def test_a_plain_gain_of_the_only_round_counts_if_the_chosen_trials_say_the_same
     assert bench.rounds(1) == ([0, 1] if is_gain else [0])
 
 
+@pytest.mark.parametrize(("factor", "is_gain"), [(1.05, True), (0.6, False)], ids=["a gain", "no gain in the trials"])
+def test_trials_are_the_third_round_where_two_rounds_leave_a_plain_gain_open(factor: float, is_gain: bool) -> None:
+    """A model bound by launches was 1.98x and 2.51x as fast in two rounds on an H100; its own settings were kept."""
+    bench = Bench(total_s=110.0, trial_s=22.0, around_s=20.0, factors={1: (1.4, 2.2)})
+    results = {number: bench.measure(trial(number).settings, is_final=True, window_limit_s=4.0) for number in (0, 1)}
+    results[1] = at_rate(results[1], factor)
+    bench.now_s, bench.limits = 0.0, []
+    result = bench.run(1, baseline=replace(trial(0), half_width_ratio=0.02), chosen=results)
+    assert len(bench.limits) == 4 and bench.rounds(1) == ([0, 1, 2] if is_gain else [0, 1])
+    assert (result.winner.number == 1, result.comparison is not None) == (is_gain,) * 2
+    assert ("as the third round" in result.shortened) == is_gain
+
+
 def test_trials_that_are_the_only_round_are_not_the_second_too() -> None:
     bench = Bench(total_s=50.0, trial_s=60.0, around_s=60.0, factors={1: (1.4,)})
     results = {number: bench.measure(trial(number).settings, is_final=True, window_limit_s=4.0) for number in (0, 1)}
