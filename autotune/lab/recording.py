@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
@@ -72,20 +71,28 @@ class Recording:
 
 
 def version_in(place: Path) -> str:
-    """Version of autotune, with the commit when the package lies in a checkout, as in `0.1.0+g0123abc`.
+    """Version of autotune, with the commit when the package lies in a checkout, as in `0.1.0+g0123abcd`.
 
     Args:
-        place: The folder of the package.
+        place: The folder of the package. Packages installed below another project's checkout are not of its commits.
     """
-    words = ["git", "-C", str(place), "rev-parse", "--show-prefix", "--short", "HEAD"]
     try:
-        asked = subprocess.run(words, capture_output=True, text=True, check=False, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
+        commit = _commit_of(place / ".git")
+    except OSError:
         return __version__
-    prefix, _, commit = asked.stdout.partition("\n")
-    if asked.returncode or prefix:
-        return __version__  # Packages installed below another project's checkout are not of its commits.
-    return f"{__version__}{'.' if '+' in __version__ else '+'}g{commit.strip()}"
+    return f"{__version__}{'.' if '+' in __version__ else '+'}g{commit[:8]}" if commit else __version__
+
+
+def _commit_of(folder: Path) -> str:
+    """The commit of a repository's HEAD, without a process; empty for a branch without a commit."""
+    head = (folder / "HEAD").read_text().strip()
+    ref = head.removeprefix("ref: ")
+    if ref == head:
+        return head
+    if (folder / ref).exists():
+        return (folder / ref).read_text().strip()
+    packed = [line.split() for line in (folder / "packed-refs").read_text().splitlines()]
+    return next((words[0] for words in packed if words[1:] == [ref]), "")
 
 
 def recorded_baseline(out: Path) -> tuple[Settings, float | None] | None:

@@ -20,6 +20,7 @@ from typing import Any
 import optuna
 
 from autotune.lab.function_runner import FinishedRun
+from autotune.lab.grid import Grid
 from autotune.measure.window_stopping import FINALS_HALF_WIDTH_RATIO
 from autotune.model.outcome import Outcome
 from autotune.model.result import SWITCH, StartKind, TrialResult
@@ -36,9 +37,11 @@ from autotune.study.trial_loop import TrialLoop
 from tests.benchmarks.search.family import random_workload
 from tests.benchmarks.search.grids import GRID_FOLDER, RecordedJob, recorded_grids
 from tests.benchmarks.search.problem import Problem
-from tests.unit.facts import cpu_machine, script_facts, search_spec
+from tests.unit.facts import cpu_machine, gpu_machine, script_facts, search_spec
 
 BUDGETS_S = (60.0, 120.0, 300.0, 900.0)
+PROBED_S = 6.0
+"""Time of a probe after the script's first step."""
 FINAL_FACTOR = 2.0
 """Length of a final's window over a trial's: finals want a narrower interval."""
 
@@ -49,11 +52,14 @@ class Prices:
 
     probe_s: float
     start_s: float
-    window_s: float = 3.0
+    window_s: float | None = 3.0
+    """None = as recorded."""
     compile_s: float = 0.0
     """More for a compiled model."""
     is_live: bool = False
     """Trials share a process until one fails: they start once, and compile once."""
+    switch_s: float = 0.0
+    """Of a trial in a running process."""
 
 
 PRICES = {
@@ -61,6 +67,33 @@ PRICES = {
     "cuda": Prices(probe_s=20.0, start_s=15.0, compile_s=35.0),
     "cuda-live": Prices(probe_s=20.0, start_s=15.0, compile_s=35.0, is_live=True),
 }
+
+
+BUILD_S = 5.0
+"""Least time of a switch that built a model."""
+
+
+def recorded_prices(grid: Grid) -> Prices | None:
+    """Prices of runs beside their windows, as recorded live; None for a recording with a process per measurement."""
+    if grid.header.start != "live":
+        return None
+    results = [record.result for record in grid.records if record.result.measurement is not None]
+    switches = [result.durations_s.get(SWITCH, 0.0) for result in results]
+    builds = [switch_s for switch_s in switches if switch_s >= BUILD_S]
+    beside = [(result.is_live, result.wall_s - _window_s(result)) for result in results]
+    lives = [one for (is_live, one), switch_s in zip(beside, switches, strict=True) if is_live and switch_s < BUILD_S]
+    return Prices(
+        probe_s=grid.header.facts.first_step_s + PROBED_S,
+        start_s=median(beside_s for is_live, beside_s in beside if not is_live),
+        window_s=None,
+        compile_s=median(builds) if builds else 0.0,
+        is_live=True,
+        switch_s=median(lives),
+    )
+
+
+def _window_s(result: TrialResult) -> float:
+    return result.measurement.window_s if result.measurement is not None else 0.0
 
 
 class Clock:
@@ -118,13 +151,14 @@ class PricedRunner:
     def _priced(self, job: TrialJob, result: TrialResult, *, is_final: bool) -> TrialResult:
         measured = result.measurement
         if self._prices is None:
-            wall_s, window_s = result.wall_s, measured.window_s if measured is not None else 0.0
+            wall_s, window_s = result.wall_s, _window_s(result)
         else:
             is_shared = self._prices.is_live and job.serves and self._is_warm
             is_compiled = job.request.settings is not None and job.request.settings.compile
             compile_s = self._prices.compile_s if is_compiled and not (is_shared and self._has_compiled) else 0.0
-            window_s = self._prices.window_s if measured is not None else 0.0
-            wall_s = (0.0 if is_shared else self._prices.start_s) + compile_s + window_s
+            window_s = _window_s(result) if self._prices.window_s is None else self._prices.window_s
+            window_s = window_s if measured is not None else 0.0
+            wall_s = (self._prices.switch_s if is_shared else self._prices.start_s) + compile_s + window_s
             if is_shared:
                 result = replace(result, start=StartKind.LIVE, durations_s={SWITCH: compile_s})
             self._is_warm = job.serves and result.outcome.is_complete
@@ -202,7 +236,9 @@ def searched(problem: Problem, seed: int, budget_s: float, prices: Prices | None
     spec = search_spec(memory_cap="4GiB", budget_s=budget_s, start="live" if is_live else "fresh")
     search = Search(None, "benchmark", problem.space, limits, seed=seed, max_trials=spec.trials_limit, spend_all=False)
     facts = problem.grid.header.facts if isinstance(problem, RecordedJob) else script_facts()
-    target = replace(make_target(spec, cpu_machine().device), cap_bytes=problem.cap_bytes)
+    is_cuda = isinstance(problem, RecordedJob) and problem.grid.header.device == "cuda"
+    device = (gpu_machine() if is_cuda else cpu_machine()).device
+    target = replace(make_target(spec, device), cap_bytes=problem.cap_bytes)
     runner = PricedRunner(problem, seed, clock, prices)
     repository: Any = MemoryRepository()
     common: Any = {
@@ -278,7 +314,7 @@ def _one(task: tuple[str, int, float]) -> Spent:
     kind, _, number = name.partition(":")
     if kind == "grid":
         grid = next(grid for grid in _grids() if grid.name == number)
-        return searched(grid, seed, budget_s, None)
+        return searched(grid, seed, budget_s, recorded_prices(grid.grid))
     return searched(random_workload(seed, kind.removesuffix("-live")), seed, budget_s, PRICES[kind])
 
 

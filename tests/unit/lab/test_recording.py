@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 import autotune
 from autotune.lab.recording import version_in
 
@@ -15,12 +17,15 @@ def checkout(folder: Path) -> str:
     for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
         subprocess.run([*git, *words], check=True)
     return subprocess.run(
-        [*git, "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True
+        [*git, "rev-parse", "--short=8", "HEAD"], check=True, capture_output=True, text=True
     ).stdout.strip()
 
 
-def test_a_package_in_a_checkout_is_named_with_its_commit(tmp_path):
+@pytest.mark.parametrize("then", [[], ["pack-refs", "--all"], ["checkout", "-q", "--detach"]])
+def test_a_package_in_a_checkout_is_named_with_its_commit(tmp_path, then):
     commit = checkout(tmp_path)
+    if then:
+        subprocess.run(["git", "-C", str(tmp_path), *then], check=True)
     assert version_in(tmp_path).startswith(autotune.__version__)
     assert version_in(tmp_path).endswith(f"g{commit}")
 
