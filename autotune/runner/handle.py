@@ -83,6 +83,8 @@ class Handle:
         self._home = home or paths
         self._may_await, self._awaits = job.serves, False
         """Whether the process may wait for another request after the measurement, and whether it waits."""
+        self._has_free_step = start.kind is StartKind.LIVE
+        """Whether the first step, which does not count, is still to come."""
         self._ended_at: float | None = None
         self._stopped_at: float | None = None
         self._ending_since: float | None = None
@@ -118,6 +120,10 @@ class Handle:
             self._awaits, self._ended_at = True, self._ended_at or now
         if self._awaits:
             return True
+        if progress.num_steps and self._has_free_step:
+            # The first step after a switch may have a batch of the settings before, or an uncompiled model.
+            self._has_free_step = False
+            self.memory.begin_anew(self._job)
         if self._job.diagnoses and progress.phase is TrialPhase.ENDING:
             self.memory.looking_begins()
         overrun = self._overrun(is_quiet=progress.in_window)

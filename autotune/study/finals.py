@@ -73,11 +73,7 @@ PLAIN_AGREEMENT = 1.15
 trials need not agree: their spread is part of the interval."""
 PLAIN_SPREAD = 0.1
 """Largest half width of a chosen trial's interval, as a share of the rate, for the trial to count as a round."""
-PLAIN_WORDS = {
-    number: f" The trials of the same settings, which say the same, count as the {rank} round."
-    for number, rank in ((1, "second"), (2, "third"))
-}
-"""By the number of whole rounds."""
+PLAIN_WORDS = f" The trials of these settings put the gain at {PLAIN_GAIN}x or more too, and count as one more round."
 PRECISION_ORDER = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
 
 
@@ -190,19 +186,34 @@ class Finals:
                 break
         if num_whole == 1 and not is_alike:
             num_whole += self._has_round_of_trials(contenders, trials)
-        is_plain, shortened = False, self._shortened(num_late, len(running), num_rounds, num_whole)
-        if 0 < num_whole < NUM_ROUNDS and not trials and not self._is_shared and not self._has_gain(running, baseline):
-            plain = self._plainly_faster(contenders, baseline, chosen or {})
-            next_round = 1 + max(record.round for record in self._records(contenders))
-            is_plain = bool(plain) and self._count_trials_as_round(next_round, plain, chosen or {})
-            running = plain if is_plain else running
+        is_known = bool(_counted_trials(self._records(contenders), chosen or {}))
+        shortened = self._shortened(num_late, len(running), num_rounds, num_whole - is_known)
+        counted = self._counts_plain_gain(contenders, running, baseline, chosen or {}, num_whole) if not trials else {}
+        running = counted or running
         # A dropped contender has fewer rounds than an interval needs.
         result = self._result(running, baseline) if self._records(contenders) else _without_runs(contenders, baseline)
         if result is None:
             return None
-        is_compared = len(contenders) == 1 or num_whole >= LEAST_ROUNDS or is_plain
-        shortened += PLAIN_WORDS[num_whole] if is_plain else ""
+        is_compared = len(contenders) == 1 or num_whole >= LEAST_ROUNDS or bool(counted)
+        shortened += PLAIN_WORDS if counted and result.comparison is not None else ""
         return replace(result, is_compared=is_compared, shortened=shortened)
+
+    def _counts_plain_gain(
+        self,
+        contenders: dict[int, FinishedTrial],
+        running: dict[int, FinishedTrial],
+        baseline: FinishedTrial | None,
+        chosen: Mapping[int, TrialResult],
+        num_whole: int,
+    ) -> dict[int, FinishedTrial]:
+        """The pair with chosen trials as a round of its own, counted now or by an earlier session; empty without."""
+        records = self._records(contenders)
+        pair = {number: contenders[number] for number in _counted_trials(records, chosen)}
+        if pair or self._is_shared or not 0 < num_whole < NUM_ROUNDS or self._has_gain(running, baseline):
+            return pair
+        plain = self._plainly_faster(contenders, baseline, chosen, num_whole)
+        next_round = 1 + max(record.round for record in records)
+        return plain if plain and self._count_trials_as_round(next_round, plain, chosen) else {}
 
     def _begin(
         self, finalists: Sequence[FinishedTrial], baseline: FinishedTrial | None, trials: Mapping[int, TrialResult]
@@ -311,22 +322,28 @@ class Finals:
         return result is not None and baseline is not None and result.winner.number != baseline.number
 
     def _plainly_faster(
-        self, contenders: Mapping[int, FinishedTrial], baseline: FinishedTrial | None, chosen: Mapping[int, TrialResult]
+        self,
+        contenders: Mapping[int, FinishedTrial],
+        baseline: FinishedTrial | None,
+        chosen: Mapping[int, TrialResult],
+        num_rounds: int,
     ) -> dict[int, FinishedTrial]:
         """The baseline and the fastest contender, if the rounds and the trials say the same of a plain gain.
 
-        After a single round both gains must agree. After more rounds each gain must be plain; the interval over all of
+        After a single round both gains must agree. After two rounds each gain must be plain; the interval over all of
         them decides.
         """
         rates: dict[int, dict[int, float]] = {}
+        failed: set[int] = set()
         for record in self._records(dict(contenders)):
             if record.result.outcome is Outcome.OK:
                 rates.setdefault(record.number, {})[record.round] = _rate(record.result)
+            else:
+                failed.add(record.number)
         own = rates.pop(baseline.number, {}) if baseline is not None else {}
-        common = {number: sorted(own.keys() & of_one.keys()) for number, of_one in rates.items()}
-        num_rounds = max((len(rounds) for rounds in common.values()), default=0)
-        gains = {n: [rates[n][r] / own[r] for r in common[n]] for n in common if len(common[n]) == num_rounds}
-        if baseline is None or not num_rounds:
+        common = {number: own.keys() & of_one.keys() for number, of_one in rates.items() if number not in failed}
+        gains = {n: [rates[n][r] / own[r] for r in rounds] for n, rounds in common.items() if len(rounds) == num_rounds}
+        if baseline is None or baseline.number in failed or not gains:
             return {}
         number = max(gains, key=lambda candidate: math.prod(gains[candidate]))
         pair = {number: contenders[number], baseline.number: baseline}
@@ -632,6 +649,16 @@ def _is_steady(trial: FinishedTrial) -> bool:
     """Whether a trial was measured undisturbed, and with a narrow interval."""
     half = trial.half_width_ratio
     return not trial.is_disturbed and half is not None and half <= PLAIN_SPREAD
+
+
+def _counted_trials(records: Sequence[FinalRecord], chosen: Mapping[int, TrialResult]) -> list[int]:
+    """The contenders with a round of trials in place of runs of their own; empty without such a round."""
+    by_round: dict[int, dict[int, bool]] = {}
+    for record in records:
+        trial, result = chosen.get(record.number), record.result
+        is_trial = trial is not None and (result.measurement, result.wall_s) == (trial.measurement, trial.wall_s)
+        by_round.setdefault(record.round, {})[record.number] = is_trial
+    return next((list(found) for found in by_round.values() if len(found) > 1 and all(found.values())), [])
 
 
 def fits_all(records: Sequence[FinalRecord], baseline: FinishedTrial | None) -> bool:

@@ -249,6 +249,8 @@ class TrialLoop:
         )
         first = self._undisturbed(job, is_final=is_final, later=later)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
+        if _lacked_memory_beside_others(first):
+            is_again = not is_final and self._budget.allows_trial(is_fresh=True)
         has_time = self._budget.left_to_finals_s if is_final else self._limit_s(self._script_end.written_to(job))
         if not is_again or self._stop.level or not has_time:
             return first
@@ -264,6 +266,8 @@ class TrialLoop:
         ):
             self._start_afresh()
         second = self._undisturbed(job, is_final=is_final, later=later)
+        if second.outcome is Outcome.INTERRUPTED and _lacked_memory_beside_others(first):
+            return first
         return replace(second, notes=(*second.notes, note))
 
     def _undisturbed(self, job: TrialJob, *, is_final: bool, later: LaterFinals) -> TrialResult:
@@ -492,6 +496,11 @@ class TrialLoop:
                 self._repository.renew_lease(self._study, self._owner, now=datetime.now(UTC))
 
 
+def _lacked_memory_beside_others(result: TrialResult) -> bool:
+    """Whether a run was over the cap in a process that may hold memory of the trials before."""
+    return result.is_live and result.outcome.is_infeasible
+
+
 def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> bool:
     """Whether a failure may come from the start or the host, so that a second run tells more.
 
@@ -499,8 +508,6 @@ def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> b
     """
     if is_final and result.outcome is Outcome.INTERRUPTED:
         return True  # The search queues a trial again that was ended from outside, but not a final.
-    if result.is_live and result.outcome.is_infeasible:
-        return True  # Such a process may hold memory of the trials before.
     if result.outcome not in (Outcome.CRASHED, Outcome.TIMED_OUT):
         return False
     has_raised = any(rank.status is RankStatus.RAISED for rank in result.ranks)

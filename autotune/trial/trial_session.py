@@ -36,7 +36,7 @@ from autotune.trial.start.early_seams import Prelude
 from autotune.trial.step.losses import LossWatch
 from autotune.trial.step.memory_format import align_states
 from autotune.trial.torch import torch_names
-from autotune.trial.torch.allocator import AllocatorWatch, forget_peaks, num_page_locked
+from autotune.trial.torch.allocator import AllocatorWatch, num_page_locked
 from autotune.trial.torch.batch_structure import length_of
 from autotune.trial.torch.device_clock import clock_for
 from autotune.trial.torch.patching import Restore, recorded, unwrap
@@ -169,9 +169,9 @@ class MeasuredSession(ScriptQuestions):
         self._losses.install()
         self._batch_source.at_first_batch(lambda _: self._report.training_begins())
         self._batch_source.at_first_batch(self._losses.first_batch)
-        self._steps.on_step.append(self._stepped)
         if self._batch_source.num_free_steps:
-            self._steps.on_step.append(self._free_step_ended)
+            self._steps.on_step.append(self._free_step_ended)  # First: the next tells the supervisor of the step.
+        self._steps.on_step.append(self._stepped)
         self._prelude.session = self
 
     # Batches and meter -----------------------------------------------------------------------------------------
@@ -324,7 +324,8 @@ class MeasuredSession(ScriptQuestions):
     def _free_step_ended(self, _: torch.optim.Optimizer | None) -> None:
         """Begins the peaks anew: the first step may have a batch of the settings before, or an uncompiled model."""
         self._steps.forget(self._free_step_ended)
-        forget_peaks()
+        self._allocator.begin_anew()
+        self._report.forget_peaks()
 
     def _watch_foreign_loader(self) -> None:
         foreign = ForeignBatches(

@@ -92,14 +92,15 @@ def test_the_peaks_of_a_measurement_are_its_own(bench: Bench, jobs: Jobs, live: 
     note("device memory live, small, large, small", ", ".join(f"{each / MIB:.0f} MiB" for each in held))
 
 
+@pytest.mark.parametrize("compiled", [False, True])
 def test_the_peak_of_a_half_format_is_the_same_live_and_in_a_new_process(
-    bench: Bench, jobs: Jobs, live: LiveRunner
+    bench: Bench, jobs: Jobs, live: LiveRunner, compiled: bool
 ) -> None:
-    half = {"precision": Precision.BF16}
+    half = {"precision": Precision.BF16, "compile": compiled}
     run(bench, live, jobs)
     switched = run(bench, live, jobs, **half)
     alone = bench.run(bench.trial(jobs, **half))
     assert switched.start is StartKind.LIVE and switched.peak_memory_bytes and alone.peak_memory_bytes
     ratio = switched.peak_memory_bytes / alone.peak_memory_bytes
-    note(f"peak of bf16, live over a new process: {ratio:.3f}")
+    note(f"peak of bf16, compiled {compiled}, live over a new process: {ratio:.3f}")
     assert ratio < 1.1

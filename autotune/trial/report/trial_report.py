@@ -100,6 +100,10 @@ class TrialReport:
         """Begins to watch the peak of host memory."""
         self._passing = self._passing or PassingWatch()
 
+    def forget_peaks(self) -> None:
+        """Begins the peak of the host's memory anew, for a first step that does not count."""
+        self._passing = PassingWatch()
+
     def growth_begins(self) -> None:
         """Reads the held host memory at the beginning of the window, beside the training."""
         Thread(target=lambda: self._held_before.append(held_bytes()), daemon=True).start()

@@ -59,6 +59,12 @@ class AllocatorWatch:
         self._num_in_a_row = self._num_in_a_row + 1 if is_thrashing else 0
         self._is_near_cap = self._is_near_cap or self._num_in_a_row >= THRASHING_BLOCKS
 
+    def begin_anew(self) -> None:
+        """Frees cached memory and forgets all peaks so far, for a first step that does not count."""
+        forget_peaks()  # Notes the peaks first, as before each reset.
+        self._peak_allocated = self._peak_reserved = self._num_retries = 0
+        self._window_allocated = None
+
     def figures(self) -> dict[str, Any]:
         """The allocator's part of the report; empty without CUDA, and after an error that lost the device."""
         if not torch_names.is_cuda_on():

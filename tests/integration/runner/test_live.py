@@ -20,6 +20,7 @@ from autotune.runner.fork_runner import ForkRunner
 from autotune.runner.live_runner import LiveRunner
 from autotune.sandbox.tree_removal import remove_tree
 from autotune.settings import OmpWaitPolicy, Precision
+from autotune.units import MIB
 from tests.integration.runner.ground import Ground, protection_of
 from tests.integration.runner.study import Study, opened
 from tests.integration.runner.test_tuner_death import start_tuner_in, wait_until_nothing_is_left
@@ -164,3 +165,13 @@ def test_the_memory_of_a_measurement_is_its_own(study: Study, live: LiveRunner) 
     smaller = measured(live, study)
     assert larger.peak_memory_bytes and smaller.peak_memory_bytes
     assert smaller.peak_memory_bytes < larger.peak_memory_bytes
+
+
+def test_the_memory_of_the_first_step_after_a_switch_is_no_part_of_the_measurement(
+    study: Study, live: LiveRunner
+) -> None:
+    own = measured(live, study, "swells")
+    switched = measured(live, study, "swells", batch_size=4, grad_accum_steps=4)
+    assert switched.start is StartKind.LIVE and switched.outcome is Outcome.OK, switched.why
+    assert own.peak_memory_bytes and switched.peak_memory_bytes
+    assert switched.peak_memory_bytes < own.peak_memory_bytes + 100 * MIB

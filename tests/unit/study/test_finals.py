@@ -442,7 +442,35 @@ def test_trials_are_the_third_round_where_two_rounds_leave_a_plain_gain_open(fac
     result = bench.run(1, baseline=replace(trial(0), half_width_ratio=0.02), chosen=results)
     assert len(bench.limits) == 4 and bench.rounds(1) == ([0, 1, 2] if is_gain else [0, 1])
     assert (result.winner.number == 1, result.comparison is not None) == (is_gain,) * 2
-    assert ("as the third round" in result.shortened) == is_gain
+    assert ("as one more round" in result.shortened) == is_gain
+
+
+def test_a_resume_does_not_count_the_same_trials_twice() -> None:
+    bench = Bench(total_s=50.0, trial_s=22.0, around_s=20.0, factors={1: (1.4,)})
+    results = {number: bench.measure(trial(number).settings, is_final=True, window_limit_s=4.0) for number in (0, 1)}
+    results[1] = at_rate(results[1], 1.05)
+    bench.now_s, bench.limits = 0.0, []
+    own = replace(trial(0), half_width_ratio=0.02)
+    first = bench.run(1, baseline=own, chosen=results)
+    again = bench.run(1, baseline=own, chosen=results)
+    assert bench.rounds(1) == bench.rounds(0) == [0, 1] and len(bench.limits) == 2
+    assert again.comparison == first.comparison and again.shortened == first.shortened != ""
+
+
+def test_a_contender_that_failed_in_one_of_two_rounds_has_no_third_of_its_trial() -> None:
+    bench = Bench(total_s=110.0, trial_s=22.0, around_s=20.0, factors={1: (1.4, 2.2)})
+    results = {number: bench.measure(trial(number).settings, is_final=True, window_limit_s=4.0) for number in (0, 1)}
+    bench.now_s, bench.limits = 0.0, []
+    own = replace(trial(0), half_width_ratio=0.02)
+    bench.run(1, baseline=own, chosen={})
+    bench.records = [
+        replace(record, result=replace(record.result, outcome=Outcome.OUT_OF_MEMORY, measurement=None))
+        if (record.number, record.round) == (1, 1)
+        else record
+        for record in bench.records
+    ]
+    result = bench.run(1, baseline=own, chosen=results)
+    assert bench.rounds(1) == [0, 1] and result.winner.number == 0 and "one more round" not in result.shortened
 
 
 def test_trials_that_are_the_only_round_are_not_the_second_too() -> None:

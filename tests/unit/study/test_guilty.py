@@ -157,6 +157,27 @@ def test_what_a_running_process_has_no_memory_for_is_tried_in_a_new_process(benc
     assert first.result.outcome is (Outcome.OK if runs_per_trial == 2 else Outcome.OUT_OF_MEMORY)
 
 
+def test_want_of_memory_stays_known_where_the_run_in_a_new_process_was_cut(bench):
+    cut = TrialResult(outcome=Outcome.INTERRUPTED, reason="The time was spent.")
+    ends = {"first": replace(FULL, start=StartKind.LIVE), "again": cut}
+    seen = []
+
+    class FullThenCut(FunctionRunner):
+        def start(self, job):
+            run = super().start(job)
+            if in_half(job.request.settings):
+                end = "again" if job.request.settings in seen else "first"
+                seen.append(job.request.settings)
+                run.result = lambda: ends[end]
+            return run
+
+    loop = bench.loop()
+    loop._runner = FullThenCut(loader_bound, FACTS)
+    loop.run()
+    first = next(trial for trial in bench.repository.trials("train") if in_half(trial.settings))
+    assert seen.count(first.settings) == 2 and first.result.outcome is Outcome.OUT_OF_MEMORY
+
+
 @pytest.mark.parametrize("outcome", [Outcome.TIMED_OUT, Outcome.INVALID])
 def test_what_times_out_or_is_invalid_is_left_out_as_well(bench, outcome):
     _, trials = searched(bench, in_half, crash=TrialResult(outcome=outcome, reason="It did not end within 1 min."))

@@ -37,6 +37,9 @@ class Cuda:
             "set_device": lambda device: setattr(self, "device", device),
             "set_per_process_memory_fraction": lambda fraction, index: self.fractions.update({index: fraction}),
             "reset_peak_memory_stats": self._reset,
+            "reset_accumulated_memory_stats": lambda: None,
+            "synchronize": lambda: None,
+            "empty_cache": lambda: None,
         }
         module = SimpleNamespace(
             **fake, memory=SimpleNamespace(reset_peak_memory_stats=fake["reset_peak_memory_stats"])
@@ -109,6 +112,16 @@ def test_the_figures_hold_the_peaks_that_a_script_resets(cuda: Cuda) -> None:
     figures = watch.figures()
     assert (figures["peak_allocated_bytes"], figures["peak_reserved_bytes"]) == (70, 90)
     assert (figures["reserved_bytes"], figures["device_free_bytes"]) == (30, 1000)
+
+
+def test_peaks_of_a_step_that_does_not_count_are_forgotten(cuda: Cuda) -> None:
+    watch = AllocatorWatch()
+    watch.install()
+    cuda.allocated, cuda.reserved = 80, 100
+    watch.begin_anew()
+    cuda.allocated, cuda.reserved = 30, 40
+    figures = watch.figures()
+    assert (figures["peak_allocated_bytes"], figures["peak_reserved_bytes"]) == (30, 40)
 
 
 def test_without_cuda_there_are_no_figures_and_nothing_is_asked(cuda: Cuda) -> None:

@@ -69,8 +69,13 @@ def main():
         optimizer.register_step_pre_hook(refuse_mixed_layouts)
     if HOW == "wraps":
         wrap_iterations()
+    size = 16
     while True:
         for x, y in read_ahead(loader) if HOW == "reads_ahead" else loader:
+            if HOW == "swells" and len(x) != size:
+                size, held = len(x), torch.ones(80_000_000)
+                time.sleep(0.5)
+                del held
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(x), y).backward()
             optimizer.step()
