@@ -77,15 +77,15 @@ def with_fitting_batch(state: PlanState, changes: dict[str, Value]) -> dict[str,
 
 
 def _centre(state: PlanState) -> Settings:
-    """The settings to grow."""
-    return state.best if state.space.device_is_cpu else state.lead
+    """The settings to grow. A compiled model is built anew for every size, so it takes the size found without."""
+    return state.best if state.space.device_is_cpu else state.eager_lead
 
 
 def _improves_with(state: PlanState, value: Value) -> bool:
     """True when this micro-batch is faster."""
     before = _centre(state)
     settings = state.changed({_parameter(state): value}, before)
-    is_useless = state.is_pointless(settings) if state.space.device_is_cpu else state.cannot_lead(settings)
+    is_useless = state.is_pointless(settings) if state.space.device_is_cpu else state.cannot_lead(settings, before)
     if is_useless:
         return False
     state.measured(settings, "micro_batch")

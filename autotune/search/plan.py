@@ -121,13 +121,10 @@ def _on_accelerator(state: PlanState) -> None:
     if _is_loader_limited(state):
         feed(state)
     state.try_others(MEMORY, "memory")
-    _compile(state)
     grow_micro_batch(state)
     if _usual_compute_again(state):
         grow_micro_batch(state)
-    if state.best.batch_size != state.space.script_settings.batch_size and not state.best.compile:
-        # A small micro-batch waits for the host's launches, which hide what a compiled model gains.
-        _compile(state)
+    _compile(state)
 
 
 def _is_loader_limited(state: PlanState) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -139,11 +139,21 @@ class PlanState:
         On an accelerator, enough workers may make these settings the fastest. A trial with any loader shows the
         compute.
         """
-        rated = [(self.bounds.compute_rate(trial.settings) or 0.0, trial) for trial in self.visited.sound]
+        return self._leading(self.visited.sound)
+
+    @property
+    def eager_lead(self) -> Settings:
+        """The settings that compute fastest without a model compiled by us; the lead where the script compiles."""
+        if self.space.script_settings.compile:
+            return self.lead
+        return self._leading([trial for trial in self.visited.sound if not trial.settings.compile])
+
+    def _leading(self, trials: Sequence[FinishedTrial]) -> Settings:
+        rated = [(self.bounds.compute_rate(trial.settings) or 0.0, trial.settings) for trial in trials]
         highest = max((rate for rate, _ in rated), default=0.0)
-        if highest <= (self.bounds.compute_rate(self.best) or 0.0):
-            return self.best
-        return next(trial.settings for rate, trial in rated if rate == highest)
+        settings = [one for _, one in rated]
+        is_best = not settings or (self.best in settings and highest <= (self.bounds.compute_rate(self.best) or 0.0))
+        return self.best if is_best else next(one for rate, one in rated if rate == highest)
 
     def consider(self, changes: Mapping[str, Value], stage: str, *, favour: float = 0.0) -> bool:
         """Tries the best settings with some parameters changed, unless refused, too large or pointless.
@@ -194,15 +204,15 @@ class PlanState:
             return True
         return self._known_ratio(settings) < HOPELESS_RATIO
 
-    def cannot_lead(self, settings: Settings) -> bool:
+    def cannot_lead(self, settings: Settings, lead: Settings) -> bool:
         """True when the settings cannot become the lead: no loader keeps up, or the compute is no faster."""
-        compute, most = self.bounds.compute_rate(self.lead), self.bounds.largest_loader_rate(self.limits.usable_cpus)
+        compute, most = self.bounds.compute_rate(lead), self.bounds.largest_loader_rate(self.limits.usable_cpus)
         if compute is not None and most is not None and compute > max(most, self.best_rate):
             return True
         known = self.bounds.compute_rate(settings)
         if known is not None and compute is not None and known <= compute:
             return True
-        ratio = self.bounds.compute_ratio(self.lead, settings)
+        ratio = self.bounds.compute_ratio(lead, settings)
         return ratio is not None and ratio < 1 + self.limits.noise_ratio
 
     def _known_ratio(self, settings: Settings) -> float:

@@ -28,6 +28,7 @@ from autotune.protocol.job import TrialJob
 from autotune.search.plan_state import PlanLimits
 from autotune.search.search_stopping import is_untried
 from autotune.search.study_search import Search
+from autotune.settings import graph_kind
 from autotune.study.budget import MOST_FINALISTS, Budget
 from autotune.study.finals import Finals, num_rivals, results_of_trials, results_without_choice
 from autotune.study.jobs import Jobs
@@ -57,7 +58,7 @@ class Prices:
     compile_s: float = 0.0
     """More for a compiled model."""
     is_live: bool = False
-    """Trials share a process until one fails: they start once, and compile once."""
+    """Trials share a process until one fails: they start once, and compile each kind of graph once."""
     switch_s: float = 0.0
     """Of a trial in a running process."""
 
@@ -77,18 +78,19 @@ def recorded_prices(grid: Grid) -> Prices | None:
     """Prices of runs beside their windows, as recorded live; None for a recording with a process per measurement."""
     if grid.header.start != "live":
         return None
-    results = [record.result for record in grid.records if record.result.measurement is not None]
-    switches = [result.durations_s.get(SWITCH, 0.0) for result in results]
+    results = [(grid.cells[record.cell], record.result) for record in grid.records if record.result.measurement]
+    beside = [(result, result.wall_s - _window_s(result)) for settings, result in results if not settings.compile]
+    switches = [result.durations_s.get(SWITCH, 0.0) for _, result in results]
     builds = [switch_s for switch_s in switches if switch_s >= BUILD_S]
-    beside = [(result.is_live, result.wall_s - _window_s(result)) for result in results]
-    lives = [one for (is_live, one), switch_s in zip(beside, switches, strict=True) if is_live and switch_s < BUILD_S]
+    starts = [beside_s for result, beside_s in beside if not result.is_live]
+    lives = [beside_s for result, beside_s in beside if result.is_live]
     return Prices(
         probe_s=grid.header.facts.first_step_s + PROBED_S,
-        start_s=median(beside_s for is_live, beside_s in beside if not is_live),
+        start_s=median(starts) if starts else grid.header.facts.first_step_s,
         window_s=None,
         compile_s=median(builds) if builds else 0.0,
         is_live=True,
-        switch_s=median(lives),
+        switch_s=median(lives) if lives else 0.0,
     )
 
 
@@ -115,8 +117,10 @@ class PricedRunner:
     def __init__(self, problem: Problem, seed: int, clock: Clock, prices: Prices | None) -> None:
         self._problem, self._seed, self._clock, self._prices = problem, seed, clock, prices
         self.num_runs = 0
-        self._is_warm, self._has_compiled = False, False
-        """Whether a process of trials runs, and whether the process has compiled the model."""
+        self._is_warm = False
+        """Whether a process of trials runs."""
+        self._built: set[object] = set()
+        """Kinds of graphs that the process has compiled."""
 
     def start(self, job: TrialJob) -> FinishedRun:
         settings = job.request.settings
@@ -155,14 +159,18 @@ class PricedRunner:
         else:
             is_shared = self._prices.is_live and job.serves and self._is_warm
             is_compiled = job.request.settings is not None and job.request.settings.compile
-            compile_s = self._prices.compile_s if is_compiled and not (is_shared and self._has_compiled) else 0.0
+            built = self._built if is_shared else set()
+            kind = graph_kind(job.request.settings) if is_compiled and job.request.settings is not None else None
+            compile_s = self._prices.compile_s if is_compiled and kind not in built else 0.0
             window_s = _window_s(result) if self._prices.window_s is None else self._prices.window_s
             window_s = window_s if measured is not None else 0.0
             wall_s = (self._prices.switch_s if is_shared else self._prices.start_s) + compile_s + window_s
             if is_shared:
                 result = replace(result, start=StartKind.LIVE, durations_s={SWITCH: compile_s})
+            else:
+                result = replace(result, durations_s={"start": self._prices.start_s})
             self._is_warm = job.serves and result.outcome.is_complete
-            self._has_compiled = self._is_warm and (is_compiled or (is_shared and self._has_compiled))
+            self._built = built | {kind} if self._is_warm and is_compiled else built
         if measured is None:
             return replace(result, wall_s=wall_s)
         wanted_s = min(job.request.window.max_window_s, FINAL_FACTOR * window_s if is_final else window_s)

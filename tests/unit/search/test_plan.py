@@ -326,18 +326,17 @@ def test_what_did_not_help_a_small_micro_batch_is_tried_again_when_it_has_grown(
     assert isinstance(next_of(space, small[0], failed, large), PlanFinished)
 
 
-def test_a_model_is_compiled_again_when_its_micro_batch_has_grown():
+def test_a_model_is_compiled_once_at_the_micro_batch_that_was_found_without():
+    """Four sizes of a compiled model took 38 s each, of a search of five minutes."""
     allowed = {"batch_size": (8, 64), "precision": ("fp32", "bf16"), "compile": (False, True)}
     space = make_space(Settings(batch_size=8, num_workers=1), allowed, device_is_cpu=False)
     bf16 = {"precision": "bf16"}
     small = [trial(0, own(space), 100.0), trial(1, own(space, **bf16), 150.0)]
-    compiled = trial(2, own(space, **bf16, compile=True), 148.0)
-    assert settings_of(space, *small) == compiled.settings
     large = own(space, **bf16, batch_size=64)
-    assert settings_of(space, *small, compiled) == large
-    assert settings_of(space, *small, compiled, trial(3, large, 600.0, peak=2.0)) == replace(large, compile=True)
-    again = trial(3, large, 140.0, peak=2.0)
-    assert isinstance(next_of(space, *small, compiled, again), PlanFinished), "it has not grown"
+    assert settings_of(space, *small) == large
+    assert settings_of(space, *small, trial(2, large, 600.0, peak=2.0)) == replace(large, compile=True)
+    again = trial(2, large, 140.0, peak=2.0)
+    assert settings_of(space, *small, again) == own(space, **bf16, compile=True), "it has not grown"
 
 
 def test_a_micro_batch_that_surely_fits_is_tried_at_once_in_a_bounded_step():
