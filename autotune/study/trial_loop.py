@@ -44,6 +44,9 @@ LEAST_HOPE = 0.9
 """Share of the baseline's rate up to which a trial has no hope in the finals."""
 STEPS_OF_RUN = 24
 """Usual steps of a run of long steps: a warm-up and a window of a dozen steps."""
+DOUBT_SHARE = 0.06
+"""Largest price of a second run, as a share of the given time, for settings that were over the cap in a running
+process: most are over the cap in any process."""
 MAX_REPEATS = 3
 """Most trials that a search throws away because the device was disturbed."""
 MAX_CUT_OFF = 6
@@ -250,7 +253,7 @@ class TrialLoop:
         first = self._undisturbed(job, is_final=is_final, later=later)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
         if _lacked_memory_beside_others(first):
-            is_again = not is_final and self._budget.allows_trial(is_fresh=True)
+            is_again = not is_final and self._affords_doubt(settings)
         has_time = self._budget.left_to_finals_s if is_final else self._limit_s(self._script_end.written_to(job))
         if not is_again or self._stop.level or not has_time:
             return first
@@ -318,6 +321,11 @@ class TrialLoop:
             return self._budget.left_to_trials_s
         price_s = self._budget.trial_s(settings, is_fresh=not self._goes_on(settings) if self.is_live else None)
         return self._budget.limit_s(price_s, is_alone=self._is_alone(job))
+
+    def _affords_doubt(self, settings: Settings) -> bool:
+        """Whether a trial in a new process fits the time, at a small share of the given time."""
+        is_small = self._budget.trial_s(settings, is_fresh=True) <= DOUBT_SHARE * self._budget.total_s
+        return is_small and self._budget.allows_trial(is_fresh=True)
 
     def _is_alone(self, job: TrialJob) -> bool:
         """Whether no process of the script can measure both the job's settings and the script's own."""
