@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.lab.grid_file import read_grid
 from tests.benchmarks.search.family import random_workload
-from tests.benchmarks.search.spending import PRICES, Prices, Spent, searched
+from tests.benchmarks.search.grids import GRID_FOLDER
+from tests.benchmarks.search.spending import BUILD_S, PRICES, Prices, Spent, recorded_prices, searched
 from tests.benchmarks.search.workload import Workload
 
 SEEDS = (11, 12, 13)
@@ -58,3 +60,10 @@ def test_a_trial_that_takes_all_the_time_compares_nothing_and_passes_no_limit() 
     found = spent(11, 60.0, prices=Prices(probe_s=20.0, start_s=50.0))
     assert found.wall_s <= 66.0
     assert found.status in ("too_short", "none") and found.num_finals == 0
+
+
+def test_the_prices_of_a_live_recording_are_those_of_its_plain_runs_and_builds() -> None:
+    prices = recorded_prices(read_grid(GRID_FOLDER / "char_gpt-h100.jsonl"))
+    assert prices is not None and prices.is_live
+    assert 0 < prices.switch_s < prices.start_s < BUILD_S < prices.compile_s < 30
+    assert recorded_prices(read_grid(GRID_FOLDER / "mlp-cpu2.jsonl")) is None
