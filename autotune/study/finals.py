@@ -652,13 +652,14 @@ def _is_steady(trial: FinishedTrial) -> bool:
 
 
 def _counted_trials(records: Sequence[FinalRecord], chosen: Mapping[int, TrialResult]) -> list[int]:
-    """The contenders with a round of trials in place of runs of their own; empty without such a round."""
+    """The contenders with a round of trials in place of runs of their own, after rounds of runs; empty without one."""
     by_round: dict[int, dict[int, bool]] = {}
     for record in records:
         trial, result = chosen.get(record.number), record.result
         is_trial = trial is not None and (result.measurement, result.wall_s) == (trial.measurement, trial.wall_s)
         by_round.setdefault(record.round, {})[record.number] = is_trial
-    return next((list(found) for found in by_round.values() if len(found) > 1 and all(found.values())), [])
+    of_trials = [list(found) for found in by_round.values() if len(found) > 1 and all(found.values())]
+    return of_trials[0] if len(of_trials) == 1 < len(by_round) else []
 
 
 def fits_all(records: Sequence[FinalRecord], baseline: FinishedTrial | None) -> bool:
