@@ -55,8 +55,8 @@ def record(
 
     The file lets searches be compared without a trial.
 
-    Cells are all combinations of the values given with --set and --fix; all other settings stay the script's own. One
-    process of the script measures many cells, where settings can be switched; --start fresh starts a process for each.
+    Cells are all combinations of the values given with --set and --fix; all other settings keep the script's values. A
+    process of the script measures many cells where settings can be switched; --start fresh starts a process per cell.
     Each round measures all cells in random order, grouped by process. Anchors in between show drift. The same command
     again continues the recording.
     """
@@ -148,7 +148,7 @@ def _text(recording: Recording) -> str:
 
 
 def _starts(num_by_start: Mapping[str, int]) -> str:
-    """The number of measurements by the start of their process, such as `measured 38 live (95%), 2 forked (5%)`."""
+    """Measurements by kind of start, such as `measured 38 live (95%), 2 forked (5%)`."""
     total = sum(num_by_start.values())
     parts = [f"{num} {start} ({num / total:.0%})" for start, num in num_by_start.items()]
     return f"measured {', '.join(parts)}"

@@ -52,8 +52,8 @@ class GridHeader:
     seed: int
     """Seed of the order within the rounds."""
     start: str = "fresh"
-    """Whether each cell has a process of its own, `fresh`, or shares a process with others where possible, `live`. The
-    result of each measurement has its own `start`."""
+    """`fresh`: a process per measurement. `live`: a process for many cells, where settings can be switched. Each result
+    has a `start` too."""
     natural: Settings
     """The script's own settings."""
     space: Mapping[str, Any]

@@ -38,7 +38,7 @@ class CellKind:
 
 
 def kinds_of(settings: Sequence[Settings], jobs: Jobs, runner: Runner) -> tuple[CellKind, ...]:
-    """The kind of each cell; a single kind for all cells when every cell has a process of its own.
+    """The kind of each cell; a single kind for all cells when each measurement starts a process.
 
     Args:
         settings: Settings of the cells.
@@ -59,7 +59,7 @@ def kinds_of(settings: Sequence[Settings], jobs: Jobs, runner: Runner) -> tuple[
 
 
 def grouped(cells: Sequence[int], kind_of: Callable[[int], Hashable]) -> list[list[int]]:
-    """The cells by kind, kinds and cells in the order of their first occurrence."""
+    """The cells by kind; kinds and cells keep the order of first occurrence."""
     groups: dict[Hashable, list[int]] = {}
     for cell in cells:
         groups.setdefault(kind_of(cell), []).append(cell)
@@ -69,7 +69,7 @@ def grouped(cells: Sequence[int], kind_of: Callable[[int], Hashable]) -> list[li
 class GridOrder:
     """All turns of a recording, equal in every resume.
 
-    Each round has a random order of its own, grouped by process and then by build.
+    Each round draws a new random order, grouped by process and then by build.
 
     Args:
         kinds: Kinds of the cells.
@@ -108,7 +108,7 @@ class GridOrder:
         yield from self._anchors(next(slot), self._repeats - 1, self._beside_baseline)
 
     def _groups(self, number: int, last: int) -> list[list[int]]:
-        """The cells of a round by process; the first process is the one of the cell before the round."""
+        """The cells of a round by process, beginning with the process of the cell before the round."""
         order = list(range(len(self._kinds)))
         random.Random(f"{self._seed} {number}").shuffle(order)
         groups = grouped(order, lambda cell: self._kinds[cell].process)
@@ -122,7 +122,7 @@ class GridOrder:
     def _anchors(self, slot: int, number: int, group: Sequence[int]) -> Iterator[Turn]:
         """The baseline, and from the second turn of the anchors on the fastest cell beside the baseline.
 
-        A large group without the baseline has its own fastest cell as the only anchor.
+        In a large group without the baseline, the group's fastest cell is the only anchor.
         """
         if slot and BASELINE not in group and self._has_anchors(group):
             fastest = self._fastest(group)

@@ -105,7 +105,7 @@ class Recorder:
                 return
 
     def _second_anchor(self, cells: Sequence[int]) -> int | None:
-        """The anchor beside the baseline: the one measured before, or else the fastest of the cells so far."""
+        """The anchor beside the baseline: an anchor measured before, else the fastest measured cell."""
         before = (turn.cell for turn in self._done if turn.anchor is not None)
         known = next((cell for cell in before if cell != BASELINE and cell in cells), None)
         if known is not None:
@@ -187,7 +187,7 @@ class Recorder:
 
         Such a process may still hold memory of the cells before.
         """
-        if not (result.is_live and result.outcome.is_infeasible):
+        if not result.is_doubtful_over_cap:
             return False
         records = (record.result for record in self._file.records if record.cell == turn.cell)
         return not any(before.outcome.is_infeasible and not before.is_live for before in records)

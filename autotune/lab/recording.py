@@ -70,16 +70,21 @@ class Recording:
     wall_s: float
 
 
+def commit_in(place: Path) -> str:
+    """The whole commit of the checkout in a folder; empty without a checkout, or for a worktree of another."""
+    try:
+        return _commit_of(place / ".git")
+    except OSError:
+        return ""
+
+
 def version_in(place: Path) -> str:
     """Version of autotune, with the commit when the package lies in a checkout, as in `0.1.0+g0123abcd`.
 
     Args:
         place: The folder of the package. Packages installed below another project's checkout are not of its commits.
     """
-    try:
-        commit = _commit_of(place / ".git")
-    except OSError:
-        return __version__
+    commit = commit_in(place)
     return f"{__version__}{'.' if '+' in __version__ else '+'}g{commit[:8]}" if commit else __version__
 
 
@@ -232,7 +237,7 @@ def _asked(spec: SearchSpec, options: RecordOptions, known: GridHeader | None = 
 
 
 def _start(spec: SearchSpec, known: GridHeader | None) -> str:
-    """How cells are measured: as the user asked, else as in the recording so far, else live."""
+    """The start of the cells: the user's choice, else the choice in the recording, else live."""
     if spec.start != "auto":
         return spec.start
     return known.start if known is not None else "live"

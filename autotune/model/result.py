@@ -280,6 +280,11 @@ class TrialResult:
         return self.start is StartKind.LIVE
 
     @property
+    def is_doubtful_over_cap(self) -> bool:
+        """Whether it was over the cap in a process that may hold memory of earlier measurements."""
+        return self.is_live and self.outcome.is_infeasible
+
+    @property
     def why(self) -> str:
         """The reason, with the failing place in the code."""
         return f"{self.reason.rstrip('.')} at {self.place}" if self.place else self.reason

@@ -139,21 +139,23 @@ class PlanState:
         On an accelerator, enough workers may make these settings the fastest. A trial with any loader shows the
         compute.
         """
-        return self._leading(self.visited.sound)
+        return self._leading(self.visited.sound, self.best)
 
     @property
     def eager_lead(self) -> Settings:
         """The settings that compute fastest without a model compiled by us; the lead where the script compiles."""
         if self.space.script_settings.compile:
             return self.lead
-        return self._leading([trial for trial in self.visited.sound if not trial.settings.compile])
+        best = self.space.script_settings if self.best.compile else self.best
+        return self._leading([trial for trial in self.visited.sound if not trial.settings.compile], best)
 
-    def _leading(self, trials: Sequence[FinishedTrial]) -> Settings:
-        rated = [(self.bounds.compute_rate(trial.settings) or 0.0, trial.settings) for trial in trials]
+    def _leading(self, trials: Sequence[FinishedTrial], best: Settings) -> Settings:
+        """The settings that compute fastest among trials; `best` unless a trial computes faster."""
+        rated = [(self.bounds.compute_rate(trial.settings) or 0.0, trial) for trial in trials]
         highest = max((rate for rate, _ in rated), default=0.0)
-        settings = [one for _, one in rated]
-        is_best = not settings or (self.best in settings and highest <= (self.bounds.compute_rate(self.best) or 0.0))
-        return self.best if is_best else next(one for rate, one in rated if rate == highest)
+        if highest <= (self.bounds.compute_rate(best) or 0.0):
+            return best
+        return next(trial.settings for rate, trial in rated if rate == highest)
 
     def consider(self, changes: Mapping[str, Value], stage: str, *, favour: float = 0.0) -> bool:
         """Tries the best settings with some parameters changed, unless refused, too large or pointless.

@@ -66,8 +66,8 @@ WIDE = 0.05
 WIDE_SHARE = 0.1
 """Half the width of a gain's interval as a share of the gain, from which further rounds are worth their time."""
 PLAIN_GAIN = 1.5
-"""Smallest gain in each of one or two rounds of finals for which chosen trials count as a further round, if they say as
-much: a choice among trials makes a rate look better by a few percent, and not by half."""
+"""Smallest gain for chosen trials to count as a further round: in the trials, and in each of one or two rounds.
+Choosing among trials raises a rate by a few percent, and not by half."""
 PLAIN_AGREEMENT = 1.15
 """Largest ratio of the gain in the trials and the gain in the only round, whichever is larger. Two rounds and the
 trials need not agree: their spread is part of the interval."""

@@ -252,7 +252,7 @@ class TrialLoop:
         )
         first = self._undisturbed(job, is_final=is_final, later=later)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
-        if _lacked_memory_beside_others(first):
+        if first.is_doubtful_over_cap:
             is_again = not is_final and self._affords_doubt(settings)
         has_time = self._budget.left_to_finals_s if is_final else self._limit_s(self._script_end.written_to(job))
         if not is_again or self._stop.level or not has_time:
@@ -269,7 +269,7 @@ class TrialLoop:
         ):
             self._start_afresh()
         second = self._undisturbed(job, is_final=is_final, later=later)
-        if second.outcome is Outcome.INTERRUPTED and _lacked_memory_beside_others(first):
+        if second.outcome is Outcome.INTERRUPTED and first.is_doubtful_over_cap:
             return first
         return replace(second, notes=(*second.notes, note))
 
@@ -502,11 +502,6 @@ class TrialLoop:
             # An unreachable database does not end the trial: the result waits for the database.
             with suppress(StoreError):
                 self._repository.renew_lease(self._study, self._owner, now=datetime.now(UTC))
-
-
-def _lacked_memory_beside_others(result: TrialResult) -> bool:
-    """Whether a run was over the cap in a process that may hold memory of the trials before."""
-    return result.is_live and result.outcome.is_infeasible
 
 
 def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> bool:

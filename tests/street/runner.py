@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import autotune
+from autotune.lab.recording import commit_in
 from tests.street.script import PROCESSES, Data, Device, Script
 from tests.street.watch import Limits, Watched, end_tree, watch
 
@@ -238,10 +239,7 @@ def run_row(script: Script, device: Device, plan: Plan, keep: Callable[[dict[str
 
 def tuner_commit() -> str:
     """The commit of autotune; in a copy without a repository, the version."""
-    asked = subprocess.run(
-        ["git", "-C", str(REPOSITORY_ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return asked.stdout.strip() or autotune.__version__
+    return commit_in(REPOSITORY_ROOT)[:8] or autotune.__version__
 
 
 def absent(script: Script) -> list[str]:
