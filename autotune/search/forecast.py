@@ -72,9 +72,10 @@ class Forecast:
         self._tried = [trial.settings for trial in fed]
         self._is_whole = not all(trial.compute_samples_per_second for trial in fed)
         rated = self._compute_rates(history)[:MAX_TRIALS]
-        values = np.log([rate for rate, _ in rated])
-        noises = COMPUTE_NOISE + REMOTE * (values.max() - values)
-        features = self._features([settings for _, settings in rated])
+        values = np.log([rate for rate, _, _ in rated])
+        means = np.sqrt([num_runs for _, _, num_runs in rated])
+        noises = COMPUTE_NOISE / means + REMOTE * (values.max() - values)
+        features = self._features([settings for _, settings, _ in rated])
         self._compute = GaussianProcess(
             features, values, COMPUTE_SCALES, noises, num_trends=NUM_TRENDS, num_large=NUM_LARGE
         )
@@ -134,18 +135,18 @@ class Forecast:
         above = np.maximum(0.0, faster[:, :, None] + fed[:, None, :] - least)
         return [float(gain) for gain in above @ LIKELIHOODS @ LIKELIHOODS]
 
-    def _compute_rates(self, history: History) -> list[tuple[float, Settings]]:
-        """Compute-only rates with their settings, the highest first."""
+    def _compute_rates(self, history: History) -> list[tuple[float, Settings, int]]:
+        """Compute-only rates with their settings and the number of runs behind them, the highest first."""
         if self._is_whole:
-            return [(trial.samples_per_second or 1.0, trial.settings) for trial in history.feasible]
-        rated = ((trial.compute_samples_per_second, trial.settings) for trial in history.sound)
-        return sorted(((rate, settings) for rate, settings in rated if rate), key=lambda pair: -pair[0])
+            return [(trial.samples_per_second or 1.0, trial.settings, trial.num_runs) for trial in history.feasible]
+        rated = [(trial.compute_samples_per_second or 0.0, trial.settings, 1) for trial in history.sound]
+        return sorted((one for one in rated if one[0]), key=lambda one: -one[0])
 
     def _shares_of(self, fed: Sequence[FinishedTrial]) -> GaussianProcess:
         demands, _ = self._compute.predict(self._features([trial.settings for trial in fed]))
         features = [_share_features(trial.settings, demand) for trial, demand in zip(fed, demands, strict=True)]
         rates = np.log([trial.samples_per_second or 1.0 for trial in fed])
-        noises = RATE_NOISE + REMOTE * (rates.max() - rates)
+        noises = RATE_NOISE / np.sqrt([trial.num_runs for trial in fed]) + REMOTE * (rates.max() - rates)
         return GaussianProcess(np.array(features), rates - demands, SHARE_SCALES, noises)
 
     def _log_rates(self, settings: Sequence[Settings]) -> Array:

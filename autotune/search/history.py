@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import geometric_mean
 
 from autotune.model.outcome import Outcome
 from autotune.settings import Settings
@@ -25,6 +26,8 @@ class FinishedTrial:
     outcome: Outcome
     samples_per_second: float | None = None
     """Rate of a complete trial, upper bound of a raced-out trial; None for every other ending."""
+    num_runs: int = 1
+    """Runs behind the rate: the trial, and finals of the same settings."""
     peak_memory_bytes: int | None = None
     """Peak memory; for a trial over the cap, a lower bound of the need."""
     compute_samples_per_second: float | None = None
@@ -57,6 +60,13 @@ class FinishedTrial:
         """True when the trial was measured in full, under the cap."""
         return self.outcome is Outcome.OK and self.samples_per_second is not None
 
+    def with_runs(self, rates: Sequence[float]) -> FinishedTrial:
+        """The trial with the geometric mean of its rate and the rates of further runs, in samples per second."""
+        if not self.is_feasible or not rates:
+            return self
+        rate = geometric_mean([self.samples_per_second or 0.0, *rates])
+        return replace(self, samples_per_second=rate, num_runs=1 + len(rates))
+
 
 class History:
     """Finished trials by settings; of two attempts at the same settings the later counts.
@@ -64,9 +74,11 @@ class History:
     Args:
         trials: Finished trials with canonical settings, in any order.
         script_settings: The script's own settings, canonical.
+        decided_until: Number of the last trial before the latest finals; -1 without finals.
     """
 
-    def __init__(self, trials: Iterable[FinishedTrial], script_settings: Settings) -> None:
+    def __init__(self, trials: Iterable[FinishedTrial], script_settings: Settings, *, decided_until: int = -1) -> None:
+        self.decided_until = decided_until
         self._by_settings: dict[Settings, FinishedTrial] = {}
         for trial in sorted(trials, key=lambda trial: trial.number):
             self._by_settings[trial.settings] = trial
@@ -129,8 +141,9 @@ class History:
         )
         share = MAX_INFORMATIVE // 5
         chosen = [*self.feasible[: 2 * share], *rated[:share], *failed[:share], *trials[-share:]]
-        return History([*chosen, *([self.baseline] if self.baseline is not None else [])], self.script_settings)
+        chosen += [self.baseline] if self.baseline is not None else []
+        return History(chosen, self.script_settings, decided_until=self.decided_until)
 
     def with_trials(self, more: Iterable[FinishedTrial]) -> History:
         """This history with further trials."""
-        return History([*self._by_settings.values(), *more], self.script_settings)
+        return History([*self._by_settings.values(), *more], self.script_settings, decided_until=self.decided_until)

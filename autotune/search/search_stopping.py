@@ -48,6 +48,9 @@ NUM_IN_A_MINUTE = 2
 ALIKE_RATIO = 0.01
 """Expected rates in the same hundredth below the best count as alike: less memory decides."""
 
+ALIKE_MEMORY_RATIO = 0.1
+"""Step between peaks of memory that differ: two trials of the same settings rarely have the same peak."""
+
 PATIENCE = 24
 """Number of trials after the plan without a gain that ends a search, however large the promised gains. Gains inside the
 plan come late, so trials of the plan do not count. `python -m tests.benchmarks.search` shows what these rules save and
@@ -125,7 +128,7 @@ def why_patience_ends(history: History, gain_ratio: float | None, *, noise_ratio
         gain_ratio: Largest expected gain of a trial, as a share of the best rate; None when unknown.
         noise_ratio: Relative noise of rates; a smaller difference is noise.
     """
-    sampled = [trial for trial in history.trials if trial.stage in (SAMPLED_STAGE, NEIGHBOUR_STAGE)]
+    sampled = _sampled(history)
     outlooks = [*(trial.expected_gain_ratio for trial in sampled), gain_ratio][-NUM_OUTLOOKS:]
     gains, little = [gain for gain in outlooks if gain is not None], LITTLE_GAIN * noise_ratio
     if len(gains) == NUM_OUTLOOKS and fmean(gains) < little:
@@ -157,7 +160,7 @@ def gain_of_a_minute(history: History, candidate: Candidate, prices: Prices) -> 
 
     A mean over the last trials and the candidate: a single expectation follows the noise of the last rate.
     """
-    sampled = [trial for trial in history.trials if trial.stage in (SAMPLED_STAGE, NEIGHBOUR_STAGE)]
+    sampled = _sampled(history)
     outlooks = [*(trial.expected_gain_ratio for trial in sampled), candidate.expected_gain_ratio]
     gains = [gain for gain in outlooks[-NUM_IN_A_MINUTE:] if gain is not None]
     if candidate.expected_gain_ratio is None or len(gains) < NUM_IN_A_MINUTE:
@@ -193,7 +196,9 @@ def finalists(
     def order(trial: FinishedTrial) -> tuple[float, float, float]:
         rate = rates[trial.settings]
         level = math.floor((1 - rate / highest) / ALIKE_RATIO) if highest > 0 else 0
-        return level, trial.peak_memory_bytes or math.inf, -rate
+        peak_bytes = trial.peak_memory_bytes
+        step = math.floor(math.log(peak_bytes) / math.log1p(ALIKE_MEMORY_RATIO)) if peak_bytes else math.inf
+        return level, step, -rate
 
     candidates = tuple(sorted(history.feasible, key=order))
     script_rate = rates.get(history.script_settings, 0.0)
@@ -212,6 +217,15 @@ def finalists(
         and rates[trial.settings] * slack >= script_rate
         and rates[trial.settings] * max(1 + max(trial.half_width_ratio or 0.0, noise_ratio), slack) >= least
     )
+
+
+def _sampled(history: History) -> list[FinishedTrial]:
+    """Trials after the plan and after the latest finals: finals without a gain refute the expectations before them."""
+    return [
+        trial
+        for trial in history.trials
+        if trial.stage in (SAMPLED_STAGE, NEIGHBOUR_STAGE) and trial.number > history.decided_until
+    ]
 
 
 def _rate(trial: FinishedTrial) -> float:

@@ -55,7 +55,7 @@ def without_useless_changes(history: History, space: SearchSpace, limits: PlanLi
 
 
 def simplest(leader: FinishedTrial, history: History, *, noise_ratio: float) -> FinishedTrial:
-    """The measured trial with the fewest of a trial's changes and no other, and the same rate but for the noise.
+    """The measured trial with the fewest of a trial's changes and no other, at the same rate but for half the noise.
 
     Args:
         leader: A trial measured in full.
@@ -70,7 +70,7 @@ def simplest(leader: FinishedTrial, history: History, *, noise_ratio: float) -> 
         if trial.settings != own and changes_of(trial.settings, own).items() <= changes.items()
     ]
     rates = forecast(history).rates([leader, *within])
-    least = rates[leader.settings] * (1 - noise_ratio)
+    least = rates[leader.settings] * (1 - noise_ratio / 2)
     good = [trial for trial in within if rates[trial.settings] >= least and not trial.is_near_cap] or [leader]
     return min(good, key=lambda trial: (len(changes_of(trial.settings, own)), -rates[trial.settings]))
 

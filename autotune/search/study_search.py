@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -104,6 +104,10 @@ class Search:
         self._limits = limits
         self._max_trials = max_trials
         self._spend_all = spend_all
+        self._further_rates: dict[int, Sequence[float]] = {}
+        """Rates of finals, by the number of the trial with the same settings."""
+        self._decided_until = -1
+        """Number of the last trial before the latest finals."""
         self._open(space)
 
     def _open(self, space: SearchSpace) -> None:
@@ -175,6 +179,15 @@ class Search:
             self._trials.fail(number, result.reason, is_host_fault=is_host_fault)
         else:
             self._trials.finish(number, result, ending)
+
+    def learn(self, rates: Mapping[int, Sequence[float]]) -> None:
+        """Counts runs of finals without a gain as further measurements of their trials, before more trials.
+
+        Args:
+            rates: Rates of the runs in samples per second, by the number of the trial.
+        """
+        self._further_rates = dict(rates)
+        self._decided_until = max((trial.number for trial in self.history.trials), default=-1)
 
     def reap(self, is_dead: Callable[[dict[str, Any]], bool]) -> tuple[int, ...]:
         """Fails the running trials whose owner is dead, and queues their settings again.
@@ -284,7 +297,8 @@ class Search:
         return found
 
     def _history(self, snapshot: StudySnapshot) -> History:
-        return History(snapshot.finished, self._script_settings)
+        trials = (trial.with_runs(self._further_rates.get(trial.number, ())) for trial in snapshot.finished)
+        return History(trials, self._script_settings, decided_until=self._decided_until)
 
     def _with_running(self, snapshot: StudySnapshot) -> History:
         """The history, with trials running in other tuners counted as tried and failed."""

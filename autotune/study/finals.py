@@ -116,6 +116,8 @@ class Finals:
         self._budget, self._stop, self._on_event, self._seed = budget, stop, on_event, seed
         self._num_rivals = 1
         """Contenders at the start of the finals, without the baseline."""
+        self._first = 0
+        """Number of the rounds of earlier finals, which came before the latest trial."""
         self._is_shared = False
         """Whether the rounds run in the process of the trials."""
         self._is_cut_off = False
@@ -219,6 +221,7 @@ class Finals:
         self, finalists: Sequence[FinishedTrial], baseline: FinishedTrial | None, trials: Mapping[int, TrialResult]
     ) -> dict[int, FinishedTrial]:
         """Chooses the process of the rounds, and the contenders, by number."""
+        self._first = self._first_round()
         contenders = self._contenders(finalists, baseline, is_chosen=not trials)
         sharing = self._sharing(finalists, contenders, baseline, trials)
         if sharing:
@@ -259,7 +262,7 @@ class Finals:
         The latest round may be half done, and the round before has all who were still running. A first round that may
         be half done is filled up to the wanted number.
         """
-        records = self._repository.finals(self._study)
+        records = self._of_these_finals()
         latest = max((record.round for record in records), default=0)
         running = {record.number for record in records if record.round >= latest - 1} - own.keys()
         begun = [trial for trial in finalists if trial.number in running]
@@ -267,6 +270,14 @@ class Finals:
             return begun
         others = [trial for trial in finalists if trial.number not in running and trial.number not in own]
         return begun + others[: max(0, num_wanted - len(begun))]
+
+    def _first_round(self) -> int:
+        """The round after all rounds before the latest trial: earlier finals had other contenders to choose from."""
+        latest_trial = max((trial.finished_at for trial in self._repository.trials(self._study)), default=None)
+        if latest_trial is None:
+            return 0
+        before = [each.round for each in self._repository.finals(self._study) if each.finished_at < latest_trial]
+        return 1 + max(before, default=-1)
 
     def _num_planned(self, contenders: Mapping[int, FinishedTrial], trials: Mapping[int, TrialResult]) -> int:
         """Planned rounds: a single measured contender is compared with nothing, and needs no round beyond the trial."""
@@ -365,7 +376,7 @@ class Finals:
             return False
         for number, trial in contenders.items():
             record = FinalRecord(
-                round=round_index,
+                round=self._first + round_index,
                 number=number,
                 settings=trial.settings,
                 result=trials[number],
@@ -453,7 +464,7 @@ class Finals:
                     switch_s=result.durations_s.get(SWITCH),
                 )
             record = FinalRecord(
-                round=round_index,
+                round=self._first + round_index,
                 number=number,
                 settings=contenders[number].settings,
                 result=result,
@@ -468,7 +479,14 @@ class Finals:
         return {record.number for record in self._records(contenders) if record.round == round_index}
 
     def _records(self, contenders: dict[int, FinishedTrial]) -> tuple[FinalRecord, ...]:
-        return tuple(record for record in self._repository.finals(self._study) if record.number in contenders)
+        return tuple(record for record in self._of_these_finals() if record.number in contenders)
+
+    def _of_these_finals(self) -> tuple[FinalRecord, ...]:
+        """The runs of these finals, with rounds from 0."""
+        records = self._repository.finals(self._study)
+        if not self._first:
+            return records
+        return tuple(replace(each, round=each.round - self._first) for each in records if each.round >= self._first)
 
     def _is_short(self, round_index: int, running: Mapping[int, FinishedTrial]) -> bool:
         """Whether a comparison exists, but no time for the rounds of contenders that are probably slower."""

@@ -30,6 +30,7 @@ from autotune.study.jobs import Jobs
 from autotune.study.larger_batches import BatchGain, BatchProbe
 from autotune.study.probing import Probed, probe, start_afresh
 from autotune.study.publish import publish
+from autotune.study.second_look import finals_with_second_looks
 from autotune.study.smallest_share import ShareSearch
 from autotune.study.stop import StopRequest
 from autotune.study.stored_study import StoredStudy
@@ -81,7 +82,14 @@ class Study:
             if isinstance(end, SearchResult):
                 return end
             gains = self._probe_larger_batches(search, loop)
-            finals = self._finals(search, loop, end)
+            end, finals = finals_with_second_looks(
+                search,
+                loop,
+                end,
+                self._stop,
+                finals=lambda end: self._finals(search, loop, end),
+                records=lambda: self._repository.finals(self._stored.name),
+            )
             memory = self._memory(finals, loop, space)
         return self._publish(search, finals, end, gains, memory)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
-from autotune.model.trial_records import FinalRecord
+from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial
 from autotune.settings import Settings
 from autotune.study.budget import Budget
@@ -66,6 +66,10 @@ class Records:
     def finals(self, _: str) -> tuple[FinalRecord, ...]:
         """All records."""
         return tuple(self.records)
+
+    def trials(self, _: str) -> tuple[TrialRecord, ...]:
+        """None: the finalists were never tried."""
+        return ()
 
     def record_final(self, _: str, record: FinalRecord) -> None:
         """Keeps one."""

@@ -30,11 +30,12 @@ from autotune.search.search_stopping import is_untried
 from autotune.search.study_search import Search
 from autotune.settings import graph_kind
 from autotune.study.budget import MOST_FINALISTS, Budget
-from autotune.study.finals import Finals, num_rivals, results_of_trials, results_without_choice
+from autotune.study.finals import Finals, FinalsResult, num_rivals, results_of_trials, results_without_choice
 from autotune.study.jobs import Jobs
+from autotune.study.second_look import finals_with_second_looks
 from autotune.study.stop import StopRequest
 from autotune.study.target import make_target
-from autotune.study.trial_loop import TrialLoop
+from autotune.study.trial_loop import LoopEnd, TrialLoop
 from tests.benchmarks.search.family import random_workload
 from tests.benchmarks.search.grids import GRID_FOLDER, RecordedJob, recorded_grids
 from tests.benchmarks.search.problem import Problem
@@ -258,11 +259,17 @@ def searched(problem: Problem, seed: int, budget_s: float, prices: Prices | None
     }
     jobs = Jobs(spec=spec, target=target, facts=facts, script_settings=search.script_settings)
     loop = TrialLoop(search=search, jobs=jobs, runner=runner, **common)
-    end = loop.run()
-    history, finalists = search.history, search.finalists(MOST_FINALISTS)
-    chosen = results_of_trials(history, finalists, repository.trials(""))
-    unselected = results_without_choice(history, finalists, chosen)
-    found = Finals(loop=loop, seed=seed, **common).run(finalists, search.baseline, unselected, chosen)
+
+    def finals(_: LoopEnd) -> FinalsResult | None:
+        history, finalists = search.history, search.finalists(MOST_FINALISTS)
+        chosen = results_of_trials(history, finalists, repository.trials(""))
+        unselected = results_without_choice(history, finalists, chosen)
+        return Finals(loop=loop, seed=seed, **common).run(finalists, search.baseline, unselected, chosen)
+
+    end, found = finals_with_second_looks(
+        search, loop, loop.run(), common["stop"], finals=finals, records=lambda: repository.finals("")
+    )
+    history = search.history
     own = search.script_settings
     status, named, half = "none", own, None
     if found is not None:

@@ -71,6 +71,16 @@ def test_one_lucky_trial_among_many_alike_is_not_believed():
     assert forecast(*alike, lucky, faster).fastest([lucky, faster])[0] == faster
 
 
+def test_the_runs_of_finals_count_as_much_as_trials_each():
+    """One lucky trial is half believed; after nine runs at the rate of the script the luck is gone."""
+    own, lucky = trial(0, OWN, 100.0, compute=200.0), trial(1, replace(OWN, num_workers=6), 125.0, compute=200.0)
+    again = lucky.with_runs([100.0] * 9)
+    assert again.num_runs == 10 and again.samples_per_second == pytest.approx(100.0 * 1.25**0.1)
+    before, after = (forecast(own, one).rates([lucky])[lucky.settings] for one in (lucky, again))
+    assert before > 110 and after < 104
+    assert trial(2, OWN, outcome=Outcome.OUT_OF_MEMORY).with_runs([100.0]).samples_per_second is None
+
+
 def test_a_callable_without_compute_only_rates_is_forecast_by_its_rates_alone():
     trials = [trial(0, OWN, 100.0), trial(1, replace(OWN, num_workers=4), 160.0), trial(2, replace(OWN, compile=True))]
     bare = [replace(one, compute_samples_per_second=None) for one in trials]

@@ -88,6 +88,13 @@ def test_a_search_ends_when_trials_in_a_row_are_expected_to_gain_a_fraction_of_t
     assert little_is_expected(*little, 0.03) is None
 
 
+def test_expectations_from_before_the_latest_finals_do_not_end_a_search():
+    sampled = [replace(one, stage=SAMPLED_STAGE, expected_gain_ratio=0.001) for one in others(90.0, NUM_OUTLOOKS)]
+    for decided_until, is_over in ((-1, True), (len(sampled), False)):
+        history = History([trial(0, OWN), *sampled], OWN, decided_until=decided_until)
+        assert (why_patience_ends(history, 0.001, noise_ratio=0.02) is not None) == is_over
+
+
 def test_one_look_at_what_may_come_does_not_end_a_search():
     assert little_is_expected(0.0) is None
     assert little_is_expected(*[0.01] * (NUM_OUTLOOKS - 1), 0.0) is None
@@ -115,6 +122,14 @@ def test_a_search_ends_when_its_last_trials_after_the_plan_brought_nothing_whate
     assert reason(*after[:-1]) is None
     assert f"last {PATIENCE} trials" in reason(*after)
     assert reason(*after[:-1], replace(after[-1], samples_per_second=110.0)) is None
+
+
+def test_of_alike_rates_the_least_memory_comes_first_only_if_a_tenth_is_saved():
+    fast, lean = trial(1, replace(OWN, num_workers=4), 120.0), trial(2, replace(OWN, num_workers=6), 119.5)
+    for peak_share, first in ((0.99, fast), (0.8, replace(lean, peak_memory_bytes=0))):
+        lean = replace(lean, peak_memory_bytes=round(peak_share * (fast.peak_memory_bytes or 0)))
+        found = finalists(History([trial(0, OWN), fast, lean], OWN), noise_ratio=0.02)
+        assert found[0].number == first.number
 
 
 def test_what_is_slower_than_the_scripts_own_settings_is_no_finalist_however_near():

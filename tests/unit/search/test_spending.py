@@ -8,7 +8,7 @@ import pytest
 
 from autotune.lab.grid_file import read_grid
 from tests.benchmarks.search.family import random_workload
-from tests.benchmarks.search.grids import GRID_FOLDER
+from tests.benchmarks.search.grids import GRID_FOLDER, recorded_grids
 from tests.benchmarks.search.spending import BUILD_S, PRICES, Prices, Spent, recorded_prices, searched
 from tests.benchmarks.search.workload import Workload
 
@@ -54,6 +54,14 @@ def test_finals_of_a_compiled_winner_have_their_time(seed: int) -> None:
     """Of ten simulated searches of five minutes, six ended too short before."""
     found = spent(seed, 300.0)
     assert found.status in ("improved", "no_gain") and found.num_finals >= 4
+
+
+def test_after_finals_of_a_lucky_trial_the_time_left_goes_into_more_trials() -> None:
+    """The first finals find no gain after a quarter of the time; the best settings of the recording gain 16 %."""
+    grid = next(grid for grid in recorded_grids(GRID_FOLDER) if grid.name == "mlp-cpu2")
+    found = searched(grid, 3, 900.0, recorded_prices(grid.grid))
+    assert found.status == "improved" and found.is_found
+    assert found.wall_s <= 990.0
 
 
 def test_a_trial_that_takes_all_the_time_compares_nothing_and_passes_no_limit() -> None:

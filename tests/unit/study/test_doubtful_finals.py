@@ -59,6 +59,9 @@ class Machine:
     def finals(self, study: str) -> tuple[Any, ...]:
         return tuple(self.records)
 
+    def trials(self, study: str) -> tuple[Any, ...]:
+        return ()
+
     def add_spent(self, study: str, spent_s: float) -> None: ...
 
     def run(

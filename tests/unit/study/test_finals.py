@@ -33,6 +33,7 @@ from tests.unit.grids import ok
 
 RATES = {0: 100.0, 1: 150.0, 2: 148.0, 3: 120.0}
 """Trial 0 is the baseline."""
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass
@@ -70,6 +71,8 @@ class Bench:
     shared: list[bool] = field(default_factory=list)
     stops_after: int | None = None
     """How many runs are done when the user asks for an end."""
+    latest_trial: datetime = LONG_AGO
+    """End of the latest trial."""
 
     def __post_init__(self) -> None:
         self.stop = StopRequest()
@@ -138,6 +141,9 @@ class Bench:
     def finals(self, study: str) -> tuple[FinalRecord, ...]:
         return tuple(self.records)
 
+    def trials(self, study: str) -> tuple[TrialRecord, ...]:
+        return (replace(trial_record(0), finished_at=self.latest_trial),)
+
     def add_spent(self, study: str, spent_s: float) -> None: ...
 
     def run(
@@ -177,6 +183,24 @@ def trial(number: int) -> FinishedTrial:
         data_wait_fraction=None,
         half_width_ratio=0.01,
     )
+
+
+def trial_record(number: int) -> TrialRecord:
+    return TrialRecord(
+        number=number,
+        settings=Settings(num_workers=number),
+        stage="loader",
+        result=ok(RATES[number]),
+        started_at=LONG_AGO,
+        finished_at=LONG_AGO,
+        optuna_told=True,
+    )
+
+
+def final_record(number: int) -> FinalRecord:
+    """A run of a final in the first round."""
+    settings, finished_at = Settings(num_workers=number), datetime.now(UTC)
+    return FinalRecord(round=0, number=number, settings=settings, result=ok(RATES[number]), finished_at=finished_at)
 
 
 def at_rate(result: TrialResult, factor: float) -> TrialResult:
@@ -246,6 +270,29 @@ def test_a_resume_within_the_first_round_measures_who_had_not_run() -> None:
     bench.records = [record for record in bench.records if record.round == 0 and record.number != 2]
     bench.run(1, 2)
     assert all(bench.rounds(number) == [0, 1, 2] for number in range(3))
+
+
+def test_finals_after_more_trials_have_rounds_and_contenders_of_their_own() -> None:
+    """The false rival of the first finals, trial 3, was the best of fewer trials."""
+    bench = Bench(total_s=2000.0, factors={3: (0.8,)})
+    assert bench.run(3).winner.number == 0
+    rounds_before = bench.rounds(0)
+    bench.latest_trial = datetime.now(UTC)
+    result = bench.run(1, 3)
+    assert result.winner.number == 1 and {record.round for record in result.records} == set(range(NUM_ROUNDS))
+    assert bench.rounds(1) == [max(rounds_before) + 1 + index for index in range(NUM_ROUNDS)]
+
+
+def test_a_resume_within_further_finals_keeps_their_contenders() -> None:
+    bench = Bench(total_s=2000.0)
+    bench.run(3)
+    bench.latest_trial = datetime.now(UTC)
+    bench.run(1)
+    last = max(record.round for record in bench.records)
+    bench.records = [record for record in bench.records if record.round < last]
+    num_runs = len(bench.limits)
+    assert bench.run(3, 1).winner.number == 1
+    assert len(bench.limits) == num_runs + 2
 
 
 def test_a_resume_leaves_out_who_was_dropped_two_rounds_before() -> None:
