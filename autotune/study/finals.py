@@ -159,6 +159,7 @@ class Finals:
             self._on_event(FinalsStarted(numbers=numbers, num_rounds=num_left, is_shared=self._is_shared))
         running, num_late, num_whole = dict(contenders), 0, 0
         for round_index in range(MAX_ROUNDS):
+            running = self._hopeful(running, baseline) if round_index else running
             able = self._able(running, baseline)
             if self._is_whole(round_index, able):
                 running, num_whole = able, num_whole + 1
@@ -397,6 +398,29 @@ class Finals:
         failed = {record.number for record in self._records(running) if record.result.outcome is not Outcome.OK}
         failed -= {baseline.number} if baseline is not None else set()
         return {number: trial for number, trial in running.items() if number not in failed} or running
+
+    def _hopeful(self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> dict[int, FinishedTrial]:
+        """The baseline, and the contenders not slower than the leader by `PLAIN_GAIN` in every round and the trials.
+
+        Such contenders are mostly the settings of an expert, which the finals measure whatever their trial said.
+        """
+        rates: dict[int, dict[int, float]] = {}
+        for record in self._records(running):
+            rates.setdefault(record.number, {})[record.round] = _rate(record.result)
+        leader = max(rates, key=lambda number: fmean(rates[number].values()), default=None)
+        if leader is None:
+            return running
+
+        def is_hopeless(number: int) -> bool:
+            own, best = rates.get(number, {}), rates[leader]
+            ratios = [best[index] / own[index] for index in own.keys() & best.keys() if own[index]]
+            rate = running[number].samples_per_second or 0.0
+            in_trials = (running[leader].samples_per_second or 0.0) / rate if rate else 0.0
+            return bool(ratios) and min(*ratios, in_trials) >= PLAIN_GAIN
+
+        kept = {baseline.number} if baseline is not None else set()
+        hopeful = {number: trial for number, trial in running.items() if number in kept or not is_hopeless(number)}
+        return hopeful if len(hopeful) > 1 else running  # A comparison takes two rounds of two.
 
     def _affordable(
         self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None, num_rounds: int

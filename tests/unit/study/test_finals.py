@@ -31,7 +31,7 @@ from autotune.study.stop import StopRequest
 from autotune.study.trial_loop import NO_LATER_FINALS
 from tests.unit.grids import ok
 
-RATES = {0: 100.0, 1: 150.0, 2: 148.0, 3: 120.0}
+RATES = {0: 100.0, 1: 150.0, 2: 148.0, 3: 120.0, 4: 70.0}
 """Trial 0 is the baseline."""
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
@@ -681,6 +681,20 @@ def test_who_is_probably_slower_leaves_the_others_the_time_of_a_short_search() -
     assert bench.rounds(3) == [0, 1]
     assert len(bench.rounds(0)) >= NUM_ROUNDS and result.winner.number == 1
     assert result.shortened == ""
+
+
+@pytest.mark.parametrize(("factor", "num_rounds"), [(1.0, 1), (2.0, NUM_ROUNDS)], ids=["slow", "slow only when tried"])
+def test_who_is_plainly_slower_in_the_trial_and_the_first_round_runs_no_more(factor: float, num_rounds: int) -> None:
+    bench = Bench(total_s=1000.0, factors={4: (factor,)})
+    assert bench.run(1, 4).winner.number == 1
+    assert len(bench.rounds(4)) == num_rounds
+    assert len(bench.rounds(1)) == len(bench.rounds(0)) == NUM_ROUNDS
+
+
+def test_the_scripts_own_settings_run_all_rounds_however_slow() -> None:
+    bench = Bench(total_s=1000.0, factors={0: (0.5,)})
+    assert bench.run(1).winner.number == 1
+    assert bench.rounds(0) == bench.rounds(1)
 
 
 def test_finals_end_once_every_other_contender_is_slower_than_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
