@@ -95,7 +95,8 @@ class LiveView:
             return view
         changes = ""
         if isinstance(event, TrialStarted):
-            view = replace(view, gain_ratio_per_minute=event.gain_ratio_per_minute)
+            gain = event.gain_ratio_per_minute  # A trial after finals: they found no gain.
+            view = replace(view, gain_ratio_per_minute=gain, num_finals_left=None, num_rounds=0)
         if isinstance(event, TrialStarted) and view.status.baseline is not None:
             changes = changes_text(event.settings, view.status.baseline) or "your settings"
         return replace(view, running=words, changes=changes, gauges=None, phase_since=now)

@@ -106,6 +106,8 @@ class Search:
         self._spend_all = spend_all
         self._further_rates: dict[int, Sequence[float]] = {}
         """Rates of finals, by the number of the trial with the same settings."""
+        self._infeasible: dict[int, Outcome] = {}
+        """Endings of finals over the memory limits, by the number of the trial with the same settings."""
         self._decided_until = -1
         """Number of the last trial before the latest finals."""
         self._open(space)
@@ -180,14 +182,18 @@ class Search:
         else:
             self._trials.finish(number, result, ending)
 
-    def learn(self, rates: Mapping[int, Sequence[float]]) -> None:
+    def learn(
+        self, rates: Mapping[int, Sequence[float]], infeasible: Mapping[int, Outcome], *, decided_until: int
+    ) -> None:
         """Counts runs of finals without a gain as further measurements of their trials, before more trials.
 
         Args:
             rates: Rates of the runs in samples per second, by the number of the trial.
+            infeasible: Endings of runs over the memory limits, by the number of the trial.
+            decided_until: Number of the last trial before the finals.
         """
-        self._further_rates = dict(rates)
-        self._decided_until = max((trial.number for trial in self.history.trials), default=-1)
+        self._further_rates, self._infeasible = dict(rates), dict(infeasible)
+        self._decided_until = decided_until
 
     def reap(self, is_dead: Callable[[dict[str, Any]], bool]) -> tuple[int, ...]:
         """Fails the running trials whose owner is dead, and queues their settings again.
@@ -297,8 +303,16 @@ class Search:
         return found
 
     def _history(self, snapshot: StudySnapshot) -> History:
-        trials = (trial.with_runs(self._further_rates.get(trial.number, ())) for trial in snapshot.finished)
-        return History(trials, self._script_settings, decided_until=self._decided_until)
+        return History(
+            map(self._with_finals, snapshot.finished), self._script_settings, decided_until=self._decided_until
+        )
+
+    def _with_finals(self, trial: FinishedTrial) -> FinishedTrial:
+        """The trial as known after the finals that were learned."""
+        outcome = self._infeasible.get(trial.number)
+        if outcome is not None and trial.settings != self._script_settings:
+            return replace(trial, outcome=outcome, samples_per_second=None)
+        return trial.with_runs(self._further_rates.get(trial.number, ()))
 
     def _with_running(self, snapshot: StudySnapshot) -> History:
         """The history, with trials running in other tuners counted as tried and failed."""

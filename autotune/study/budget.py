@@ -201,6 +201,10 @@ class Budget:
         """Expects a new process for every trial and final from now on: the script ends by itself."""
         self._has_process, self._has_ended_early, self._is_shared = None, True, False
 
+    def use_new_processes(self) -> None:
+        """Expects finals in new processes again, as before `share_process`."""
+        self._is_shared = False
+
     def share_process(self) -> None:
         """Expects the finals to run in the process of the trials from now on."""
         self._is_shared = True

@@ -223,6 +223,8 @@ class Finals:
     ) -> dict[int, FinishedTrial]:
         """Chooses the process of the rounds, and the contenders, by number."""
         self._first = self._first_round()
+        if self._first and not self._of_these_finals() and not self._has_time(finalists, baseline):
+            self._first = 0  # The answer of the finals before the latest trials is better than none.
         contenders = self._contenders(finalists, baseline, is_chosen=not trials)
         sharing = self._sharing(finalists, contenders, baseline, trials)
         if sharing:
@@ -271,6 +273,11 @@ class Finals:
             return begun
         others = [trial for trial in finalists if trial.number not in running and trial.number not in own]
         return begun + others[: max(0, num_wanted - len(begun))]
+
+    def _has_time(self, finalists: Sequence[FinishedTrial], baseline: FinishedTrial | None) -> bool:
+        """Whether the fewest rounds of the baseline and a finalist fit the time."""
+        own = [baseline.number] if baseline is not None else []
+        return any(self._budget.affords_least_rounds((trial.number, *own)) for trial in finalists)
 
     def _first_round(self) -> int:
         """The round after all rounds before the latest trial: earlier finals had other contenders to choose from."""
@@ -400,26 +407,27 @@ class Finals:
         return {number: trial for number, trial in running.items() if number not in failed} or running
 
     def _hopeful(self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> dict[int, FinishedTrial]:
-        """The baseline, and the contenders not slower than the leader by `PLAIN_GAIN` in every round and the trials.
+        """The contenders without those slower than the script's own settings, and than the leader by `PLAIN_GAIN`.
 
-        Such contenders are mostly the settings of an expert, which the finals measure whatever their trial said.
+        Both must hold in every round, the latter in the trials too. Such contenders are mostly the settings of an
+        expert, which the finals measure whatever their trial said.
         """
         rates: dict[int, dict[int, float]] = {}
         for record in self._records(running):
             rates.setdefault(record.number, {})[record.round] = _rate(record.result)
         leader = max(rates, key=lambda number: fmean(rates[number].values()), default=None)
-        if leader is None:
+        if leader is None or baseline is None or baseline.number not in rates:
             return running
 
         def is_hopeless(number: int) -> bool:
-            own, best = rates.get(number, {}), rates[leader]
-            ratios = [best[index] / own[index] for index in own.keys() & best.keys() if own[index]]
-            rate = running[number].samples_per_second or 0.0
-            in_trials = (running[leader].samples_per_second or 0.0) / rate if rate else 0.0
-            return bool(ratios) and min(*ratios, in_trials) >= PLAIN_GAIN
+            own, best, scripts = rates.get(number, {}), rates[leader], rates[baseline.number]
+            rounds = [index for index in own.keys() & best.keys() & scripts.keys() if own[index]]
+            rate = running[number].samples_per_second or math.inf
+            in_trials = (running[leader].samples_per_second or 0.0) / rate
+            is_far = min([in_trials, *(best[index] / own[index] for index in rounds)]) >= PLAIN_GAIN
+            return bool(rounds) and is_far and all(own[index] < scripts[index] for index in rounds)
 
-        kept = {baseline.number} if baseline is not None else set()
-        hopeful = {number: trial for number, trial in running.items() if number in kept or not is_hopeless(number)}
+        hopeful = {n: trial for n, trial in running.items() if n == baseline.number or not is_hopeless(n)}
         return hopeful if len(hopeful) > 1 else running  # A comparison takes two rounds of two.
 
     def _affordable(

@@ -30,7 +30,7 @@ from autotune.study.jobs import Jobs
 from autotune.study.larger_batches import BatchGain, BatchProbe
 from autotune.study.probing import Probed, probe, start_afresh
 from autotune.study.publish import publish
-from autotune.study.second_look import finals_with_second_looks
+from autotune.study.second_look import SecondLooks
 from autotune.study.smallest_share import ShareSearch
 from autotune.study.stop import StopRequest
 from autotune.study.stored_study import StoredStudy
@@ -77,19 +77,20 @@ class Study:
         facts, space, runner = self._probe(workspace)
         with closing(runner):
             search = self._plan(space)
+            looks = SecondLooks(
+                self._stored.name,
+                search=search,
+                repository=self._repository,
+                budget=self._budget,
+                stop=self._stop,
+            )
+            looks.resume()
             loop = self._loop(facts, space, search, runner, workspace)
             end = self._trials(loop)
             if isinstance(end, SearchResult):
                 return end
             gains = self._probe_larger_batches(search, loop)
-            end, finals = finals_with_second_looks(
-                search,
-                loop,
-                end,
-                self._stop,
-                finals=lambda end: self._finals(search, loop, end),
-                records=lambda: self._repository.finals(self._stored.name),
-            )
+            end, finals = looks.finals(loop, end, lambda end: self._finals(search, loop, end))
             memory = self._memory(finals, loop, space)
         return self._publish(search, finals, end, gains, memory)
 

@@ -32,7 +32,7 @@ from autotune.settings import graph_kind
 from autotune.study.budget import MOST_FINALISTS, Budget
 from autotune.study.finals import Finals, FinalsResult, num_rivals, results_of_trials, results_without_choice
 from autotune.study.jobs import Jobs
-from autotune.study.second_look import finals_with_second_looks
+from autotune.study.second_look import SecondLooks
 from autotune.study.stop import StopRequest
 from autotune.study.target import make_target
 from autotune.study.trial_loop import LoopEnd, TrialLoop
@@ -266,9 +266,8 @@ def searched(problem: Problem, seed: int, budget_s: float, prices: Prices | None
         unselected = results_without_choice(history, finalists, chosen)
         return Finals(loop=loop, seed=seed, **common).run(finalists, search.baseline, unselected, chosen)
 
-    end, found = finals_with_second_looks(
-        search, loop, loop.run(), common["stop"], finals=finals, records=lambda: repository.finals("")
-    )
+    looks = SecondLooks("", search=search, repository=repository, budget=budget, stop=common["stop"])
+    end, found = looks.finals(loop, loop.run(), finals)
     history = search.history
     own = search.script_settings
     status, named, half = "none", own, None

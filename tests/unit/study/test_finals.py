@@ -197,10 +197,11 @@ def trial_record(number: int) -> TrialRecord:
     )
 
 
-def final_record(number: int) -> FinalRecord:
-    """A run of a final in the first round."""
+def final_record(number: int, rate: float | None = None) -> FinalRecord:
+    """A run of a final in the first round, by default at the rate of the trial."""
     settings, finished_at = Settings(num_workers=number), datetime.now(UTC)
-    return FinalRecord(round=0, number=number, settings=settings, result=ok(RATES[number]), finished_at=finished_at)
+    result = ok(rate or RATES[number])
+    return FinalRecord(round=0, number=number, settings=settings, result=result, finished_at=finished_at)
 
 
 def at_rate(result: TrialResult, factor: float) -> TrialResult:
@@ -683,12 +684,30 @@ def test_who_is_probably_slower_leaves_the_others_the_time_of_a_short_search() -
     assert result.shortened == ""
 
 
-@pytest.mark.parametrize(("factor", "num_rounds"), [(1.0, 1), (2.0, NUM_ROUNDS)], ids=["slow", "slow only when tried"])
+@pytest.mark.parametrize(("factor", "num_rounds"), [(1.0, 1), (1.6, NUM_ROUNDS)], ids=["slow", "slow only when tried"])
 def test_who_is_plainly_slower_in_the_trial_and_the_first_round_runs_no_more(factor: float, num_rounds: int) -> None:
     bench = Bench(total_s=1000.0, factors={4: (factor,)})
     assert bench.run(1, 4).winner.number == 1
     assert len(bench.rounds(4)) == num_rounds
     assert len(bench.rounds(1)) == len(bench.rounds(0)) == NUM_ROUNDS
+
+
+def test_who_is_faster_than_the_script_stays_for_the_case_that_the_leader_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(RATES, 1, 200.0)
+    bench = Bench(total_s=1000.0, failing=((1, 1, Outcome.OVER_CAP),))
+    assert bench.run(1, 3).winner.number == 3
+
+
+def test_further_finals_without_time_leave_the_answer_of_those_before() -> None:
+    bench = Bench(total_s=1000.0)
+    before = bench.run(1)
+    bench.latest_trial = datetime.now(UTC)
+    bench.now_s = 2 * bench.total_s
+    after = bench.run(2, 1)
+    assert after.is_compared and after.comparison is not None and before.comparison is not None
+    assert (after.winner.number, after.comparison.ratio) == (1, before.comparison.ratio)
 
 
 def test_the_scripts_own_settings_run_all_rounds_however_slow() -> None:
