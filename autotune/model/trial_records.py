@@ -83,6 +83,12 @@ class FinalRecord:
             raise ValueError(f"a final's round and number are at least 0, not {self.round} and {self.number}")
 
 
+def finals_before_latest(trials: Iterable[TrialRecord], finals: Iterable[FinalRecord]) -> tuple[FinalRecord, ...]:
+    """The runs of finals that ended before the latest trial; finals after more trials have other contenders."""
+    latest = max((trial.finished_at for trial in trials), default=None)
+    return tuple(final for final in finals if latest is not None and final.finished_at < latest)
+
+
 def results_of_runs(trials: Iterable[TrialRecord], finals: Iterable[FinalRecord]) -> tuple[TrialResult, ...]:
     """Results of all runs of the script, each once: the first round of the finals may be the trials themselves."""
     of_trials = {trial.number: trial.result for trial in trials}

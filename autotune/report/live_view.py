@@ -95,7 +95,7 @@ class LiveView:
             return view
         changes = ""
         if isinstance(event, TrialStarted):
-            gain = event.gain_ratio_per_minute  # A trial after finals: they found no gain.
+            gain = event.gain_ratio_per_minute  # Trials may follow finals without a gain.
             view = replace(view, gain_ratio_per_minute=gain, num_finals_left=None, num_rounds=0)
         if isinstance(event, TrialStarted) and view.status.baseline is not None:
             changes = changes_text(event.settings, view.status.baseline) or "your settings"

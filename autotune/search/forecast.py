@@ -73,8 +73,7 @@ class Forecast:
         self._is_whole = not all(trial.compute_samples_per_second for trial in fed)
         rated = self._compute_rates(history)[:MAX_TRIALS]
         values = np.log([rate for rate, _, _ in rated])
-        means = np.sqrt([num_runs for _, _, num_runs in rated])
-        noises = COMPUTE_NOISE / means + REMOTE * (values.max() - values)
+        noises = COMPUTE_NOISE / np.sqrt([num_runs for _, _, num_runs in rated]) + REMOTE * (values.max() - values)
         features = self._features([settings for _, settings, _ in rated])
         self._compute = GaussianProcess(
             features, values, COMPUTE_SCALES, noises, num_trends=NUM_TRENDS, num_large=NUM_LARGE

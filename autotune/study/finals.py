@@ -28,7 +28,7 @@ from autotune.model.events import FinalFinished, FinalsStarted, FinalStarted, On
 from autotune.model.outcome import Outcome
 from autotune.model.result import SWITCH, TrialResult
 from autotune.model.search_result import Steadiness
-from autotune.model.trial_records import FinalRecord, TrialRecord
+from autotune.model.trial_records import FinalRecord, TrialRecord, finals_before_latest
 from autotune.search.beside_load import is_suspect
 from autotune.search.history import FinishedTrial, History
 from autotune.search.prices import A_MINUTE_S
@@ -281,11 +281,8 @@ class Finals:
 
     def _first_round(self) -> int:
         """The round after all rounds before the latest trial: earlier finals had other contenders to choose from."""
-        latest_trial = max((trial.finished_at for trial in self._repository.trials(self._study)), default=None)
-        if latest_trial is None:
-            return 0
-        before = [each.round for each in self._repository.finals(self._study) if each.finished_at < latest_trial]
-        return 1 + max(before, default=-1)
+        before = finals_before_latest(self._repository.trials(self._study), self._repository.finals(self._study))
+        return 1 + max((final.round for final in before), default=-1)
 
     def _num_planned(self, contenders: Mapping[int, FinishedTrial], trials: Mapping[int, TrialResult]) -> int:
         """Planned rounds: a single measured contender is compared with nothing, and needs no round beyond the trial."""
@@ -409,8 +406,8 @@ class Finals:
     def _hopeful(self, running: dict[int, FinishedTrial], baseline: FinishedTrial | None) -> dict[int, FinishedTrial]:
         """The contenders without those slower than the script's own settings, and than the leader by `PLAIN_GAIN`.
 
-        Both must hold in every round, the latter in the trials too. Such contenders are mostly the settings of an
-        expert, which the finals measure whatever their trial said.
+        Both must hold in every round, the latter in the trials too. Most such contenders are the settings of an expert,
+        which every finals measure.
         """
         rates: dict[int, dict[int, float]] = {}
         for record in self._records(running):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from autotune.model.outcome import Outcome
-from autotune.model.trial_records import FinalRecord
+from autotune.model.trial_records import FinalRecord, finals_before_latest
 from autotune.search.study_search import Search
 from autotune.store.repository import Repository
 from autotune.study.budget import MOST_FINALISTS, Budget
@@ -20,8 +20,8 @@ MAX_FINALS = 4
 class SecondLooks:
     """What finals teach the search, and further finals after more trials.
 
-    On a noisy machine the luckiest trial looks better than all others, and nothing more seems to be worth a trial. The
-    finals show the luck; with their rates other settings may be worth a trial again.
+    On a noisy machine a lucky trial looks better than all other settings, and no further trial seems worth the time.
+    Finals measure the luck. With the rates of the finals, other settings may be worth a trial again.
 
     Args:
         study: Name of the study.
@@ -40,26 +40,25 @@ class SecondLooks:
     def resume(self) -> None:
         """Learns from finals of an earlier session that more trials have followed."""
         trials, finals = self._repository.trials(self._study), self._repository.finals(self._study)
-        latest = max((trial.finished_at for trial in trials), default=None)
-        before = [final for final in finals if latest is not None and final.finished_at < latest]
+        before = finals_before_latest(trials, finals)
         if before:
             end = max(final.finished_at for final in before)
             self._learn(before, decided_until=max((t.number for t in trials if t.finished_at < end), default=-1))
 
     def finals(
-        self, loop: TrialLoop, end: LoopEnd, finals: Callable[[LoopEnd], FinalsResult | None]
+        self, loop: TrialLoop, end: LoopEnd, run_finals: Callable[[LoopEnd], FinalsResult | None]
     ) -> tuple[LoopEnd, FinalsResult | None]:
         """The end of the trials and the result of the finals; after finals without a gain, of those after more trials.
 
         Args:
             loop: Runs the trials.
             end: The end of the trials so far.
-            finals: Runs finals of the best trials after the given end of the trials.
+            run_finals: Runs finals of the best trials after the given end of the trials.
 
         Returns:
             None in place of the result when the search was asked to stop before the finals of all trials.
         """
-        result = finals(end)
+        result = run_finals(end)
         for _ in range(MAX_FINALS - 1):
             if self._stop.level or not _is_without_gain(result) or loop.has_spent_its_time:
                 break
@@ -75,7 +74,7 @@ class SecondLooks:
             end = later_end
             if not self._has_new_finalist():
                 break
-            later = finals(end)
+            later = run_finals(end)
             if self._stop.level and later is None:
                 return end, None
             if later is None or not later.is_compared or not _has_rivals(later):
