@@ -55,9 +55,6 @@ class Block:
     since the part is an estimate, the number may be slightly below 0. None without observed workers."""
     build_times: BuildTimes | None = None
     """Build times of the batches finished by the loader's workers during the block; None without observed workers."""
-    longest_step_s: float | None = None
-    """Time of the longest optimizer step, > 0: shows a pause hidden by the block's average. None without timed
-    steps."""
     num_saves: int = 0
     """Calls of torch.save in the block, as for a checkpoint, >= 0."""
 
@@ -70,8 +67,6 @@ class Block:
             raise ValueError(f"data_wait_s of a block must be finite and not negative, not {self.data_wait_s!r}")
         if self.num_built is not None and not math.isfinite(self.num_built):
             raise ValueError(f"num_built of a block must be finite, not {self.num_built!r}")
-        if self.longest_step_s is not None and not (math.isfinite(self.longest_step_s) and self.longest_step_s > 0):
-            raise ValueError(f"longest_step_s of a block must be finite and positive, not {self.longest_step_s!r}")
         if self.num_saves < 0:
             raise ValueError(f"num_saves of a block must not be negative, not {self.num_saves!r}")
         if not 0 <= self.num_skipped_steps <= self.num_steps:
@@ -123,7 +118,6 @@ def _merge_group(group: Sequence[Block]) -> Block:
         raise ValueError(f"blocks of different phases cannot be merged: {', '.join(sorted(phases))}")
     num_built = [block.num_built for block in group if block.num_built is not None]
     build_times = [block.build_times for block in group if block.build_times is not None]
-    longest_s = [block.longest_step_s for block in group if block.longest_step_s is not None]
     return Block(
         phase=group[0].phase,
         num_steps=sum(block.num_steps for block in group),
@@ -134,6 +128,5 @@ def _merge_group(group: Sequence[Block]) -> Block:
         num_skipped_steps=sum(block.num_skipped_steps for block in group),
         num_built=sum(num_built) if len(num_built) == len(group) else None,
         build_times=reduce(BuildTimes.plus, build_times) if len(build_times) == len(group) else None,
-        longest_step_s=max(longest_s) if len(longest_s) == len(group) else None,
         num_saves=sum(block.num_saves for block in group),
     )

@@ -25,6 +25,8 @@ from autotune.store.secrets import allowed_environment, mask_plain, masked_comma
 
 NUM_FINALS = 256
 """Size of the cache of finals: more than any study has."""
+FORMER_FIELD = "longest_step_s"
+"""A field of blocks up to November 2026, which nothing read."""
 T = TypeVar("T")
 
 
@@ -164,10 +166,15 @@ def ending_of(number: int, settings: str, stage: str, outcome: str, failure: str
 
 
 def _result(text: str, *, with_ranks: bool) -> TrialResult:
-    result = json.loads(text)
+    result = json.loads(text, object_hook=_without_former_field if f'"{FORMER_FIELD}"' in text else None)
     if not with_ranks and isinstance(result, dict):
         result.pop("ranks", None)
     return from_plain(TrialResult, result)
+
+
+def _without_former_field(value: dict[str, Any]) -> dict[str, Any]:
+    value.pop(FORMER_FIELD, None)
+    return value
 
 
 def final_to_row(record: FinalRecord) -> dict[str, Any]:
@@ -200,7 +207,7 @@ def final_from_row(row: RowMapping) -> FinalRecord:
 @functools.lru_cache(maxsize=NUM_FINALS)
 def _result_of_final(text: str) -> TrialResult:
     """The result, read once: the finals ask for all their runs again and again."""
-    return from_plain(TrialResult, json.loads(text))
+    return _result(text, with_ranks=True)
 
 
 def result_to_json(document: dict[str, Any]) -> str:

@@ -35,11 +35,9 @@ def test_events_agree_with_the_wall_clock(plain: TrialResult) -> None:
     note("window of 3 s, by events and by the wall clock", f"{by_events_s:.3f} s {by_wall_s:.3f} s")
     assert by_events_s == pytest.approx(by_wall_s, rel=0.1)
     assert by_events_s < by_wall_s * 1.01
-    assert all(block.longest_step_s is not None for block in rank.blocks)
-    assert all((block.longest_step_s or 0.0) <= 1.001 * block.duration_s for block in rank.blocks)
 
 
-def test_one_event_per_step_is_used_again_and_neither_waits_nor_piles_up(device: DeviceInfo) -> None:
+def test_one_event_per_block_is_used_again_and_neither_waits_nor_piles_up(device: DeviceInfo) -> None:
     command = [sys.executable, str(SCRIPTS / "marks.py")]
     environment = {**os.environ, "PYTHONPATH": str(SCRIPTS.parents[2])}
     ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -47,9 +45,9 @@ def test_one_event_per_step_is_used_again_and_neither_waits_nor_piles_up(device:
     assert found["num_blocks"] == 200
     assert found["by_events_s"] == pytest.approx(found["wall_s"], rel=0.05)
     # What the driver queues bounds how far the host runs ahead: about a thousand launches, at several per step.
-    assert found["num_events"] < 1100
+    assert found["num_events"] < 60
     note("events for 4000 steps, the host ahead", str(found["num_events"]))
-    note("marking a step", f"median {found['median_cost_us']:.1f} us, mean {found['mean_cost_us']:.1f} us")
+    note("marking a block", f"median {found['median_cost_us']:.1f} us, mean {found['mean_cost_us']:.1f} us")
 
 
 def test_the_state_of_the_device_is_written_with_the_trial(plain: TrialResult) -> None:

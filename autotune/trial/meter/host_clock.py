@@ -10,9 +10,6 @@ from typing import Any, Protocol
 class Clock(Protocol):
     """The interface between the meter and a device's clock."""
 
-    marks_steps: bool
-    """True to mark the end of every step, so that the longest step of a block is known; False to time blocks alone."""
-
     def mark(self) -> Any:
         """A mark behind all work queued on the device so far."""
 
@@ -33,12 +30,8 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """The monotonic clock: the CPU has done its work when the call returns.
+    """The monotonic clock: the CPU has done its work when the call returns."""
 
-    HostClock times blocks alone, because marks of single steps took a fifth of the meter's own time per step.
-    """
-
-    marks_steps = False
     mark: Callable[[], float] = staticmethod(time.perf_counter)
 
     def release(self, mark: float) -> None:

@@ -95,13 +95,12 @@ class Meter:
         self._is_between_epochs = False
         self._num_restart_left = 0
         """Micro-batches of the restart after its first block."""
-        end_step = self._recorder.end_step if clock.marks_steps else None
         self.counters = Counters(
             steps,
             has_loader=plan.has_loader,
             samples_per_step=plan.samples_per_step,
             micro_batches_per_step=plan.micro_batches_per_step,
-            end_step=self._end_step_of_rank if agreement.is_shared else end_step,
+            end_step=self._end_step_of_rank if agreement.is_shared else None,
             end_block=self._end_block,
         )
         """Totals of batches, samples and steps; the batch source notes each delivered batch here."""

@@ -17,10 +17,8 @@ from autotune.trial.torch import torch_names
 class CudaClock:
     """Events on the current stream of the current device; released events are used again.
 
-    The number of events is bounded by the steps of a block, plus the host's lead over the device in steps.
+    The number of events is bounded by the host's lead over the device, in blocks; in steps, where steps are marked too.
     """
-
-    marks_steps = True
 
     def __init__(self) -> None:
         torch.cuda.synchronize()

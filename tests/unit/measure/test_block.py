@@ -17,7 +17,6 @@ BLOCK = Block(
     num_skipped_steps=1,
     num_built=8.5,
     build_times=make_build_times(0.2, 0.3),
-    longest_step_s=0.3,
 )
 
 
@@ -46,23 +45,12 @@ def test_what_was_built_is_unknown_of_a_group_that_was_not_seen_whole():
     assert merge([BLOCK, replace(BLOCK, build_times=None)], 2)[0].build_times is None
 
 
-def test_the_longest_step_of_a_group_is_the_longest_of_all_and_unknown_where_one_was_not_timed():
-    merged = merge([BLOCK, replace(BLOCK, longest_step_s=0.4), BLOCK, replace(BLOCK, longest_step_s=None)], 2)
-    assert [block.longest_step_s for block in merged] == [0.4, None]
-
-
 def test_no_more_steps_are_skipped_than_taken():
     assert replace(BLOCK, num_skipped_steps=2).num_skipped_steps == 2
     with pytest.raises(ValueError, match="num_skipped_steps must be 0 to 2, not 3"):
         replace(BLOCK, num_skipped_steps=3)
     with pytest.raises(ValueError, match="num_skipped_steps"):
         replace(BLOCK, num_skipped_steps=-1)
-
-
-@pytest.mark.parametrize("value", [0.0, -0.1, math.nan, math.inf])
-def test_the_longest_step_takes_some_time(value):
-    with pytest.raises(ValueError, match="longest_step_s"):
-        replace(BLOCK, longest_step_s=value)
 
 
 def test_merging_adds_up_and_drops_the_trailing_group():
@@ -79,7 +67,6 @@ def test_merging_adds_up_and_drops_the_trailing_group():
         num_skipped_steps=2,
         num_built=17.0,
         build_times=make_build_times(0.2, 0.3, 0.2, 0.3),
-        longest_step_s=0.3,
     )
 
 

@@ -61,6 +61,18 @@ def test_a_final_survives_its_row() -> None:
     assert final_from_row(final_to_row(final)) == final
 
 
+def test_results_stored_with_the_longest_step_of_a_block_are_read_without_it() -> None:
+    result = replace(RESULT, ranks=(rank(),))
+    trial = replace(TRIAL, result=result)
+    final = FinalRecord(round=1, number=3, settings=Settings(batch_size=64), result=result, finished_at=NOW)
+    rows = trial_to_row(trial), final_to_row(final)
+    former = [
+        {**row, "result": row["result"].replace('"num_saves"', '"longest_step_s": 0.3, "num_saves"')} for row in rows
+    ]
+    assert all("longest_step_s" in row["result"] for row in former)
+    assert (trial_from_row(former[0]), final_from_row(former[1])) == (trial, final)
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -14,7 +14,7 @@ from tests.unit.trial.plans import PLAN
 
 def ramp(*steps_s: float) -> list[Block]:
     values = {"num_steps": 1, "num_micro_batches": 1, "num_samples": 8.0, "data_wait_s": 0.0, "num_skipped_steps": 0}
-    return [Block(phase=Phase.RAMP, duration_s=step_s, longest_step_s=step_s, **values) for step_s in steps_s]
+    return [Block(phase=Phase.RAMP, duration_s=step_s, **values) for step_s in steps_s]
 
 
 def is_steady(
