@@ -51,6 +51,9 @@ KEPT_WORTH = 0.9
 LEAST_PROBABILITY = 0.1
 """Least probability of staying under the cap for settings to be tried, however large the promised gain."""
 
+LIKELY_FIT = 0.8
+"""Least probability of staying under the cap for a micro-batch to make smaller ones useless."""
+
 COST_OF_FAILURES = 0.15
 """Cost of a trial over the cap as a share of the best rate, per share of failures after one more failure. An expected
 gain must exceed the cost: a search with few failures can afford a risk, a search with many cannot."""
@@ -109,6 +112,19 @@ class AfterPlan:
         sizes = (self._space.settings(one).batch_size or 1 for one in params)
         return max((size for size in sizes if size < smallest), default=smallest)
 
+    def _is_smaller_in_vain(self, settings: Settings, leader: Settings, prospects: _Prospects) -> bool:
+        """True for a batch in more parts than the leader's on an accelerator, where the leader's parts should fit too.
+
+        More parts make room for other changes there, and no step faster: nine trials of a search went into the failures
+        of a batch in two parts. Sizes that the user asked for are tried.
+        """
+        is_smaller = (settings.batch_size or 1) < (leader.batch_size or 1)
+        is_useful = self._space.device_is_cpu or self._space.has_asked_batches or SPLIT not in self._space.domains
+        if is_useful or not is_smaller:
+            return False
+        params = {**self._space.params(settings), SPLIT: self._space.params(leader)[SPLIT]}
+        return prospects.fits(self._space.settings(params))
+
     def _worths(
         self, suggested: list[Settings], history: History, prospects: _Prospects, known: set[Settings]
     ) -> dict[Settings, float]:
@@ -120,7 +136,9 @@ class AfterPlan:
         def weigh(some: Iterable[Settings]) -> None:
             new = [one for one in dict.fromkeys(some) if one not in weighed and (one.batch_size or 1) >= least]
             weighed.update(new)
-            worths.update(prospects.worths(new))
+            worths.update(
+                prospects.worths([one for one in new if not self._is_smaller_in_vain(one, centres[0], prospects)])
+            )
 
         weigh([*suggested, *self._memory_changes(centres[0])])
         # After lucky trials of other settings, the neighbours of the script's own settings may still be the best.
@@ -140,12 +158,15 @@ class AfterPlan:
         Every untried change promises a little. Sampled settings with a dozen changes therefore promise more than the
         single important change, but a failure of a dozen changes explains nothing.
         """
-        centre = self._space.params(forecast(history).fastest(history.feasible)[0].settings)
+        leader = forecast(history).fastest(history.feasible)[0].settings
+        centre = self._space.params(leader)
         worth = prospects.worth(settings)
         for name in self._space.searched if worth > 0 else ():
             params = self._space.params(settings)
             simpler = self._space.settings({**params, name: centre[name]})
             if params[name] == centre[name] or simpler in known or self._space.why_not(simpler) is not None:
+                continue
+            if self._is_smaller_in_vain(simpler, leader, prospects):
                 continue
             simpler_worth = prospects.worth(simpler)
             is_dearer = _order(simpler, simpler_worth, prices) < _order(settings, KEPT_WORTH * worth, prices)
@@ -230,6 +251,7 @@ class _Prospects:
         self._rates = forecast(history)
         self._peaks = PeakForecast(history, space, reachable, limits.fixed_estimate_bytes)
         self._bounds = Bounds(history, device_is_cpu=space.device_is_cpu)
+        self._fitting = {trial.settings for trial in history.feasible}
         self._least_gain = LEAST_GAIN * limits.noise_ratio
         self._least_rate = (history.feasible[0].samples_per_second or 0.0) * (1 + limits.noise_ratio)
         num_failed = sum(trial.outcome.is_infeasible for trial in history.trials)
@@ -250,6 +272,12 @@ class _Prospects:
             one: fits[one] * (0.0 if self._is_limited(one) else gain) - (1 - fits[one]) * self._cost
             for one, gain in gains
         }
+
+    def fits(self, settings: Settings) -> bool:
+        """True for settings likely to stay under the cap."""
+        if settings in self._fitting:
+            return True
+        return self._memory.smaller_failure(settings) is None and self._peaks.fit_probability(settings) >= LIKELY_FIT
 
     def worth(self, settings: Settings) -> float:
         """Expected gain of a trial, less the risk of not fitting; 0 for settings unlikely to fit."""

@@ -2,8 +2,9 @@
 
 A failed trial is taken apart at once. The changes of the failed trial are put in order, changes of a measured trial
 first, and halved until the first failing part is as short as possible. The last change of this part is needed for the
-failure. When the change fails alone, the change is guilty; otherwise its partners are looked for in the same way. A
-search leaves guilty settings out and tries the rest. A resumed search learns the same from the trials.
+failure. When the change fails alone, the change is guilty; otherwise its partners are looked for in the same way. After
+the plan the partners are not worth their trials: a change that was never measured is left out without them. A search
+leaves guilty settings out and tries the rest. A resumed search learns the same from the trials.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from autotune.model.outcome import Outcome
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan_state import Candidate
+from autotune.search.search_stopping import AFTER_PLAN
 from autotune.settings import GROUP_OF_FIELD, Settings, Value
 from autotune.space.search_space import SPLIT, SearchSpace
 
@@ -279,6 +281,9 @@ class _Investigator:
             rest = rest[: num - 1]
             # Every further trial of timed-out settings costs the whole time limit.
             if trial.outcome is Outcome.TIMED_OUT:
+                return core
+            # The usual gains come in the plan. Partners of a split batch once took nine trials, a third of the time.
+            if trial.stage in AFTER_PLAN and not self._measured.contain(core):
                 return core
             core = self._with_least_workers(core)
             if not rest or self._fails(core):

@@ -16,6 +16,7 @@ from autotune.settings import GROUP_OF_FIELD, Settings
 
 SAMPLED_STAGE = "sampled"
 NEIGHBOUR_STAGE = "neighbour"
+AFTER_PLAN = (SAMPLED_STAGE, NEIGHBOUR_STAGE)
 
 HANDFUL = 5
 """Sound trials beside the baseline after which an unbeaten baseline is best: the largest usual gains come first."""
@@ -221,11 +222,7 @@ def finalists(
 
 def _sampled(history: History) -> list[FinishedTrial]:
     """Trials after the plan and after the latest finals: finals without a gain refute the expectations before them."""
-    return [
-        trial
-        for trial in history.trials
-        if trial.stage in (SAMPLED_STAGE, NEIGHBOUR_STAGE) and trial.number > history.decided_until
-    ]
+    return [trial for trial in history.trials if trial.stage in AFTER_PLAN and trial.number > history.decided_until]
 
 
 def _rate(trial: FinishedTrial) -> float:

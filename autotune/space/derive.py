@@ -87,6 +87,7 @@ class _Derivation:
             device_is_cpu=self._machine.device.is_cpu,
             world_size=self._facts.world_size,
             batch_per_device=self._batch if self._is_fixed_batch else None,
+            has_asked_batches=not {"batch_size", "grad_accum_steps"}.isdisjoint(self._case.asked),
             shm_free_bytes=self._machine.shm_free_bytes,
             sample_bytes=loader.batch_bytes / (batch_size or 1) if loader is not None else 0.0,
         )

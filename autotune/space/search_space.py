@@ -40,6 +40,8 @@ class SearchSpace:
     world_size: int = 1
     batch_per_device: int | None = None
     """Samples per optimizer step on one device in fixed mode; None when the batch is free or unknown."""
+    has_asked_batches: bool = False
+    """Whether the user named the micro-batches or the accumulation to try."""
     shm_free_bytes: int | None = None
     sample_bytes: float = 0.0
     """Bytes of a sample in the loader's batches; bytes of a batch when the number of samples is unknown."""

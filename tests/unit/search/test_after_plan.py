@@ -33,12 +33,21 @@ def outlook(
     gated: Mapping[int, Settings] | None = None,
     limits: PlanLimits = LIMITS,
 ) -> Candidate:
+    found = outlook_or_none(space, *trials, gated=gated, limits=limits)
+    assert found is not None
+    return found
+
+
+def outlook_or_none(
+    space: SearchSpace,
+    *trials: FinishedTrial,
+    gated: Mapping[int, Settings] | None = None,
+    limits: PlanLimits = LIMITS,
+) -> Candidate | None:
     study = StudyTrials(None, "study", space, {})
     after_plan = AfterPlan(study, TpeSampler(space, 1), space, limits)
     snapshot = StudySnapshot(finished=trials, running=(), gated=gated or {})
-    found = after_plan.outlook(snapshot, History(trials, space.script_settings))
-    assert found is not None
-    return found
+    return after_plan.outlook(snapshot, History(trials, space.script_settings))
 
 
 def test_where_the_loader_is_the_limit_nothing_is_expected_of_faster_compute():
@@ -57,13 +66,15 @@ def test_cudnns_search_is_next_once_the_loader_keeps_up_with_what_computes():
     assert outlook(space, waiting, fed).settings == replace(OWN, num_workers=8, cudnn_benchmark=True)
 
 
-def test_a_micro_batch_is_halved_once_before_its_rate_is_known():
-    space = make_space(OWN, {"split": tuple(range(6))}, device_is_cpu=False)
+def test_on_a_gpu_a_batch_is_split_once_and_only_where_a_change_needs_the_memory():
+    changes = {"split": tuple(range(6)), "cudnn_benchmark": (False, True)}
+    space = make_space(OWN, changes, device_is_cpu=False)
+    wide, half = replace(OWN, cudnn_benchmark=True), {"batch_size": 16, "grad_accum_steps": 2}
     first = trial(0, OWN, 100.0)
-    assert outlook(space, first).settings.batch_size == 16
-    assert (
-        outlook(space, first, trial(1, replace(OWN, batch_size=16, grad_accum_steps=2), 120.0)).settings.batch_size == 8
-    )
+    assert outlook(space, first).settings == wide
+    too_large = trial(1, wide, outcome=Outcome.OUT_OF_MEMORY)
+    assert outlook(space, first, too_large).settings == replace(wide, **half)
+    assert outlook_or_none(space, first, trial(1, wide, 120.0)) is None
 
 
 def test_the_next_micro_batch_that_was_asked_for_is_tried_however_much_smaller():

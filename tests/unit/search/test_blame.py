@@ -14,6 +14,7 @@ from autotune.model.result import TrialResult
 from autotune.search.blame import changes_of, investigate, without
 from autotune.search.history import FinishedTrial, History
 from autotune.search.plan_state import PlanLimits
+from autotune.search.search_stopping import AFTER_PLAN
 from autotune.search.study_search import Search, SearchExhausted
 from autotune.settings import DOMAINS, Precision, Settings
 from autotune.space.derive import derive_space
@@ -58,13 +59,13 @@ class Script:
         self.tried: list[dict[str, Any]] = []
         self.run(NATURAL)
 
-    def run(self, settings: Settings, **values: Any) -> FinishedTrial:
+    def run(self, settings: Settings, stage: str = "", **values: Any) -> FinishedTrial:
         changes = changes_of(settings, NATURAL)
         reason = self.fails(changes)
         trial = FinishedTrial(
             number=len(self.trials),
             settings=settings,
-            stage="",
+            stage=stage,
             outcome=self.outcome if reason else Outcome.OK,
             samples_per_second=None if reason else 100.0,
             reason=reason,
@@ -176,6 +177,23 @@ def test_a_change_beside_what_was_measured_is_looked_at_alone() -> None:
     script.run(replace(NATURAL, num_workers=4, precision=Precision.BF16, channels_last=True))
     assert script.investigated() == [{"channels_last": True}]
     assert script.tried == [{"channels_last": True}]
+
+
+@pytest.mark.parametrize("stage", AFTER_PLAN)
+def test_after_the_plan_a_change_never_measured_is_left_out_without_a_trial_of_its_partners(stage: str) -> None:
+    script = Script(lambda changes: "no" if changes.keys() >= {"batch_size", "precision", "channels_last"} else "")
+    script.run(replace(NATURAL, **JUMP))
+    script.run(replace(NATURAL, **JUMP, batch_size=16, grad_accum_steps=2), stage=stage)
+    assert script.investigated() == [{"batch_size": (16, 2)}]
+    assert script.tried == []
+
+
+def test_after_the_plan_partners_are_looked_for_where_a_change_was_measured_before() -> None:
+    script = Script(fails_with("precision", "channels_last"))
+    script.run(replace(NATURAL, precision=Precision.BF16))
+    script.run(replace(NATURAL, channels_last=True))
+    script.run(replace(NATURAL, num_workers=4, precision=Precision.BF16, channels_last=True), stage=AFTER_PLAN[0])
+    assert script.investigated() == [{"precision": Precision.BF16, "channels_last": True}]
 
 
 def test_what_was_asked_and_not_in_force_needs_no_other_trial() -> None:
