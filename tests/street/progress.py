@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tests.street.script import Progress
 
@@ -78,6 +79,12 @@ class Counter:
     def begun_s(self) -> float | None:
         """Time of the first progress beyond 0: a bar is drawn at 0 before the first step, which may compile."""
         return next((time_s for time_s, position, _ in self.marks if position > 0), None)
+
+    def longest_gap_s(self, settle_s: float) -> float | None:
+        """Longest time without progress in the counted part, in seconds; None without a counted part."""
+        settled = (self.begun_s or 0.0) + settle_s
+        times = [time_s for time_s, _, _ in self.marks if time_s >= settled]
+        return max((later - earlier for earlier, later in pairwise(times)), default=None)
 
     def rate(self, settle_s: float) -> float | None:
         """Samples per second from `settle_s` seconds after the first progress; None without two later lines of a

@@ -231,7 +231,7 @@ def run_row(script: Script, device: Device, plan: Plan, keep: Callable[[dict[str
         return keep({**line, "outcome": "not run", "why": f"not installed: {', '.join(missing)}"})
     place.empty_out()
     line |= {"outcome": "bare"} if plan.is_bare else facts_of(search(place), script)
-    for turns in in_turns(place, line["outcome"]):
+    for turns in in_turns(place, line["outcome"], compiles=bool(line.get("settings", {}).get("compile"))):
         keep({**line, **turns, "is_partial": True})
         line |= turns
     return keep(line)
@@ -324,8 +324,15 @@ def phases(events: list[dict[str, Any]]) -> dict[str, float]:
     return {"probe": round(probe, 1), "trials": round(trials, 1), "finals": round(finals, 1)}
 
 
-def in_turns(place: Place, found: str) -> Iterator[dict[str, Any]]:
-    """Rates of the script, of `autotune run` and of the expert's line, after each turn; one turn after a failure."""
+def in_turns(place: Place, found: str, *, compiles: bool = False) -> Iterator[dict[str, Any]]:
+    """Rates of the script, of `autotune run` and of the expert's line, after each turn; one turn after a failure.
+
+    Args:
+        place: Where the row runs.
+        found: Outcome of the search.
+        compiles: Whether the tuned config compiles the model. A graph is also built at a step after the first, so more
+            of the run is left out.
+    """
     typed, script = place.script.arguments[place.device], place.script
     contenders = {"script": place.command(typed)}
     if found in ("tuned", "no gain") and place.config.exists():
@@ -342,9 +349,11 @@ def in_turns(place: Place, found: str) -> Iterator[dict[str, Any]]:
     for number in range(rounds):
         for name, command in contenders.items():
             place.empty_out()
+            builds = compiles and name == "run"
             watched = watch(
                 command, cwd=place.cwd, environ=place.environ() | COLOURS, progress=progress,
-                limits=place.plan.limits, log=place.logs / f"{name}-{number}.log",
+                limits=place.plan.limits.with_build() if builds else place.plan.limits,
+                log=place.logs / f"{name}-{number}.log",
             )  # fmt: skip
             seen[name].append(watched)
         yield rates(seen)
@@ -356,6 +365,7 @@ def rates(seen: Mapping[str, list[Watched]]) -> dict[str, Any]:
     found = {name: [in_its_batches(one, of_script) for one in runs] for name, runs in seen.items()}
     line: dict[str, Any] = {"rates": found}
     line["first_s"] = {name: [_rounded(one.first_s) for one in runs] for name, runs in seen.items()}
+    line["longest_gap_s"] = {name: [_rounded(one.longest_gap_s) for one in runs] for name, runs in seen.items()}
     for name, key in (("run", "real"), ("expert", "expert")):
         pairs = [(one, its) for one, its in zip(found.get(name, ()), found["script"], strict=False) if one and its]
         if pairs:

@@ -80,6 +80,14 @@ def test_a_bar_drawn_before_a_first_step_that_compiles_does_not_begin_the_settli
     assert counter.rate(1.0) == pytest.approx(10.0)
 
 
+def test_the_longest_pause_is_told_of_the_counted_part_alone() -> None:
+    counter = Counter(Progress(pattern=r"(?P<at>\d+)/"))
+    for time_s, at in ((0.0, 1), (20.0, 2), (31.0, 3), (32.0, 4), (44.0, 5), (45.0, 6)):
+        counter.line(time_s, f"{at}/9")
+    assert counter.longest_gap_s(30.0) == 12.0
+    assert Limits(settle_s=5.0).with_build().settle_s == 30.0
+
+
 def test_lines_without_a_position_count_as_one_each() -> None:
     counter = Counter(Progress(pattern=r"^SPS: ", per=512))
     at_ten_per_second(counter, ["SPS: 1000", "noise", "SPS: 1100", "noise", "SPS: 1050"])

@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -19,6 +19,8 @@ from tests.street.progress import Counter, Lines
 from tests.street.script import Progress
 
 TAIL_LINES = 40
+BUILD_SETTLE_S = 30.0
+"""Left out of a run that compiles its model: graphs are built and recorded after the first step too."""
 MARKS = 4
 """Lines of progress enough for a rate."""
 GRACE_S = 8.0
@@ -36,6 +38,10 @@ class Limits:
     start_s: float = 150.0
     """Longest wait for the first progress beyond 0."""
 
+    def with_build(self) -> Limits:
+        """The limits for a command that compiles its model."""
+        return replace(self, settle_s=max(self.settle_s, BUILD_SETTLE_S))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
@@ -49,9 +55,11 @@ class Watched:
     exit_code: int | None
     """None for a command stopped at the limit."""
     tail: tuple[str, ...]
+    """The last lines of the output."""
     epoch_length: float | None = None
     """Length of an epoch by the output, in the unit of its positions."""
-    """The last lines of the output."""
+    longest_gap_s: float | None = None
+    """Longest time without progress in the counted part: a rate with a pause in it is no steady one."""
 
 
 def watch(
@@ -79,6 +87,7 @@ def watch(
         exit_code=exit_code,
         tail=tuple(tail),
         epoch_length=counter.epoch_length,
+        longest_gap_s=counter.longest_gap_s(limits.settle_s),
     )
 
 
