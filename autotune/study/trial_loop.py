@@ -15,7 +15,7 @@ from autotune.errors import StoreError
 from autotune.measure.loss_parity import LossReference
 from autotune.model.events import LargerBatchStarted, MemoryShareStarted, Notice, OnEvent, TrialFinished, TrialStarted
 from autotune.model.outcome import Outcome
-from autotune.model.result import STARTUP, SWITCH, RankStatus, StartKind, TrialResult
+from autotune.model.result import STARTUP, SWITCH, RankResult, RankStatus, StartKind, TrialResult
 from autotune.model.trial_records import TrialRecord
 from autotune.protocol.codec import to_plain
 from autotune.protocol.job import TrialJob
@@ -504,11 +504,19 @@ class TrialLoop:
                 self._repository.renew_lease(self._study, self._owner, now=datetime.now(UTC))
 
 
+def _has_diverged(rank: RankResult) -> bool:
+    """Whether a loss was not finite, or gradients overflowed."""
+    return not rank.is_loss_finite or any(block.num_skipped_steps for block in rank.blocks)
+
+
 def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> bool:
     """Whether a failure may come from the start or the host, so that a second run tells more.
 
-    An error of the script under tuned settings is taken apart by the search, and not run a second time.
+    An error of the script under tuned settings is taken apart by the search, and not run a second time. Weights that
+    are no longer finite in a process of several measurements may be the work of an earlier one.
     """
+    if result.outcome is Outcome.INVALID and result.is_live and any(map(_has_diverged, result.ranks)):
+        return True
     if is_final and result.outcome is Outcome.INTERRUPTED:
         return True  # The search queues a trial again that was ended from outside, but not a final.
     if result.outcome not in (Outcome.CRASHED, Outcome.TIMED_OUT):

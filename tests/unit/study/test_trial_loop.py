@@ -17,7 +17,7 @@ from autotune.emit.tuned_config import read_config
 from autotune.lab.function_runner import FinishedRun, FunctionRunner, Measured
 from autotune.model.events import TrialFinished
 from autotune.model.outcome import Outcome
-from autotune.model.result import RankResult, RankStatus, TrialResult
+from autotune.model.result import RankResult, RankStatus, StartKind, TrialResult
 from autotune.model.search_result import Status
 from autotune.model.surroundings import Surroundings
 from autotune.runner.live_runner import LiveRunner
@@ -38,6 +38,7 @@ from autotune.study.trial_loop import MAX_CUT_OFF, MAX_REPEATS, TrialLoop
 from autotune.units import GIB, MIB
 from tests.unit.facts import cpu_machine, script_facts, search_spec
 from tests.unit.grids import ok
+from tests.unit.runner.samples import block, rank
 
 FACTS = script_facts(num_batch_norms=3)
 EARLY = RankResult(rank=0, world_size=1, status=RankStatus.ENDED, num_steps=9)
@@ -450,6 +451,38 @@ def test_no_secret_of_an_errors_words_is_shown_in_the_finals(bench):
     loop._runner = always_failing("ValueError: token=hunter2 is not valid")(one.measure, FACTS)
     result = loop.measure(one.space.script_settings, is_final=True)
     assert "hunter2" not in repr(result) and "token=***" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("start", "broken", "num_runs"),
+    [
+        (StartKind.LIVE, {"is_loss_finite": False}, 2),
+        (StartKind.LIVE, {"blocks": (block(num_skipped_steps=8),)}, 2),
+        (StartKind.LIVE, {}, 1),
+        (StartKind.FORKED, {"is_loss_finite": False}, 1),
+    ],
+)
+def test_weights_broken_in_the_process_of_several_trials_are_tried_again(bench, start, broken, num_runs):
+    """An earlier setting of the process, such as fp16, may have broken them; a new process tells."""
+    one = bench(start="live")
+    one.loop()._trial(one.search.ask())
+    runs = []
+
+    class Diverged(FunctionRunner):
+        def start(self, job):
+            run = super().start(job)
+            runs.append(job)
+            if len(runs) == 1:
+                failed = TrialResult(
+                    outcome=Outcome.INVALID, reason="It diverged.", start=start, ranks=(rank(**broken),)
+                )
+                run.result = lambda: failed
+            return run
+
+    loop = one.loop(Diverged(one.measure, FACTS))
+    settings = replace(one.space.script_settings, num_workers=2)
+    assert loop.measure(settings, is_final=False).outcome is (Outcome.OK if num_runs == 2 else Outcome.INVALID)
+    assert len(runs) == num_runs
 
 
 def always_failing(reason):
