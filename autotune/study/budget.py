@@ -246,7 +246,10 @@ class Budget:
             is_fresh: Whether the trial needs a new process. None = only if no process waits that can measure the
                 script's own settings.
         """
-        return self.runs.trial_s(settings, is_fresh=self._is_fresh(is_fresh))
+        needs_start = self._is_fresh(is_fresh)
+        if not needs_start and self._has_process is not None and self._has_process():
+            return self.runs.live_trial_s(settings)
+        return self.runs.trial_s(settings, is_fresh=needs_start)
 
     def _is_fresh(self, is_fresh: bool | None) -> bool:
         if is_fresh is None and self._has_process is not None:

@@ -21,6 +21,9 @@ LEAST_SHARE = 0.5
 SHARED_AROUND_S = 4.0
 """Expected time of a final in the process of the trials beside its window, before such a trial tells, in seconds:
 switch, warm-up and the first batches."""
+FIRST_LIVE_S = 10.0
+"""Expected time of the first trial in a waiting process beside its window and a build, in seconds: 3 s for GPT-2, 25 s
+for timm's ResNet-50, for which cuDNN chooses its kernels anew."""
 SWITCH_AGAIN_S = 2.0
 """Longest expected switch to settings that the process has had before, in seconds. timm's ResNet-50 took 13 s to its
 first switch to channels_last, while cuDNN chose its kernels."""
@@ -289,6 +292,18 @@ class RunTimes:
         if not others:
             return 0.0
         return median(others) + (self._build_s(build) if build != UNCOMPILED else 0.0)
+
+    def live_trial_s(self, settings: Settings | None = None) -> float:
+        """Expected time of a trial in the process that waits, in seconds; before the first one, by other scripts.
+
+        With the time of a start in its place, a search of two minutes ended after 80 s with the baseline alone.
+        """
+        known_s = self.trial_s(settings)
+        if self._live_trial_s:
+            return known_s
+        build = build_of(settings)
+        build_s = self._build_s(build) if build != UNCOMPILED else 0.0
+        return min(known_s, FIRST_LIVE_S + self.usual_window_s + build_s)
 
     def _first_start_s(self, build: str) -> float:
         """Expected time of a fresh trial beside its window in seconds; a build outside the cache takes all its time."""

@@ -264,6 +264,19 @@ def test_a_trial_costs_a_start_where_no_process_waits():
     assert budget.trial_s() == 3.0
 
 
+def test_the_first_trial_in_the_waiting_process_is_not_expected_to_take_the_time_of_a_start():
+    """Else two minutes end with the script's own settings alone, though 40 s are left and a switch takes two."""
+    budget = Budget(120.0, 27.0, Clock())
+    budget.runs.trial_took(53.0, window_s=3.0, number=0)
+    waits = [True]
+    budget.allow_sharing(lambda: waits[0])
+    assert budget.trial_s() == budget.trial_s(is_fresh=False) == 13.0
+    assert budget.trial_s(COMPILED) == 13.0 + COMPILATION_S
+    assert budget.trial_s(is_fresh=True) == 53.0
+    waits[0] = False
+    assert budget.trial_s() == 53.0
+
+
 def test_settings_that_the_waiting_process_cannot_take_cost_a_start():
     budget = Budget(300.0, 0.0, Clock())
     budget.runs.trial_took(18.0, window_s=3.0, number=0)
