@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection
 from statistics import median
 
+from autotune.measure.window_stopping import LEAST_BLOCKS, LONG_BLOCK_S
 from autotune.settings import Settings
 from autotune.settings.compile_mode import BUILD_S, UNCOMPILED, build_of
 
@@ -70,6 +71,8 @@ class RunTimes:
         self._builds: dict[int, str] = {}
         """Builds of the trials with a compiled model, by number."""
         self._window_s: list[float] = []
+        self._block_s: list[float] = []
+        """Mean block of each of these windows in seconds; 0 when unknown."""
 
     # --- what the runs tell
 
@@ -78,6 +81,7 @@ class RunTimes:
         wall_s: float,
         *,
         window_s: float | None = None,
+        num_blocks: int | None = None,
         number: int | None = None,
         settings: Settings | None = None,
         is_fresh: bool = True,
@@ -91,6 +95,7 @@ class RunTimes:
             wall_s: Time from the start to the end of the trial, in seconds.
             window_s: Length of the window in seconds, for a trial measured in full; None for a trial that raced out or
                 failed, because an early end tells nothing of the time of a final.
+            num_blocks: Blocks of the window; None when unknown.
             number: Number of the trial; None where no final will run it again.
             settings: Settings of the trial; None = a model that was not compiled.
             is_fresh: Whether the trial had a process of its own, as finals have.
@@ -109,6 +114,7 @@ class RunTimes:
             self._builds[number] = build
         if window_s is not None:
             self._window_s.append(window_s)
+            self._block_s.append(window_s / num_blocks if num_blocks else 0.0)
             if is_fresh:
                 self._note_first_build(wall_s - window_s, number, build)
                 self._startup_s += [startup_s] if startup_s is not None else []
@@ -209,8 +215,14 @@ class RunTimes:
 
     @property
     def least_window_s(self) -> float:
-        """Shortest useful window of a final, in seconds: slow steps need long windows, as the trials' windows show."""
-        return max(LEAST_FINAL_WINDOW_S, LEAST_SHARE * self.usual_window_s)
+        """Shortest useful window of a final, in seconds: slow steps need long windows, as the trials' windows show.
+
+        A window of steps of a second or more has at least four of them, however short it should be.
+        """
+        recent = self._block_s[-NUM_RECENT:]
+        block_s = median(recent) if recent else 0.0
+        of_blocks_s = LEAST_BLOCKS * block_s if block_s >= LONG_BLOCK_S else 0.0
+        return max(LEAST_FINAL_WINDOW_S, LEAST_SHARE * self.usual_window_s, of_blocks_s)
 
     # --- starts of processes, and builds
 

@@ -376,6 +376,7 @@ class TrialLoop:
         self._budget.runs.trial_took(
             result.wall_s,
             window_s=window_s,
+            num_blocks=result.measurement.num_blocks if result.measurement is not None else None,
             number=number,
             settings=settings,
             is_fresh=not result.is_live,

@@ -264,6 +264,17 @@ def test_a_trial_costs_a_start_where_no_process_waits():
     assert budget.trial_s() == 3.0
 
 
+def test_finals_of_steps_longer_than_a_second_are_expected_to_have_four_of_them():
+    """nanoGPT has steps of 1.4 s: a final expected to take 10 s took 13 s, and the second run of the round was cut."""
+    budget = Budget(120.0, 30.0, Clock())
+    budget.allow_sharing(lambda: True)
+    budget.runs.trial_took(20.5, window_s=5.6, num_blocks=4, number=0)
+    assert budget.runs.least_window_s == 5.6
+    budget.runs.trial_took(5.0, window_s=3.0, num_blocks=60, number=1, is_fresh=False, switch_s=0.1)
+    budget.runs.trial_took(5.0, window_s=3.0, num_blocks=60, number=2, is_fresh=False, switch_s=0.1)
+    assert budget.runs.least_window_s == LEAST_FINAL_WINDOW_S
+
+
 def test_the_first_trial_in_the_waiting_process_is_not_expected_to_take_the_time_of_a_start():
     """Else two minutes end with the script's own settings alone, though 40 s are left and a switch takes two."""
     budget = Budget(120.0, 27.0, Clock())
