@@ -289,8 +289,13 @@ class Budget:
 
     @property
     def _affords_plain_finals(self) -> bool:
-        """Whether finals of two uncompiled contenders fit the time left after an uncompiled trial."""
-        return self._tolerated_s - self.trial_s() >= LEAST_ROUNDS * 2 * self.least_final_s
+        """Whether finals of two uncompiled contenders fit the time left after an uncompiled trial.
+
+        A process that waits can measure the finals too.
+        """
+        can_share = self._has_process is not None and self._has_process()
+        final_s = min(self.least_final_s, self._shared_final_s) if can_share else self.least_final_s
+        return self._tolerated_s - self.trial_s() >= LEAST_ROUNDS * 2 * final_s
 
     @property
     def final_s(self) -> float:
