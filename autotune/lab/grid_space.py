@@ -15,6 +15,7 @@ from autotune.settings import DOMAINS, GROUP_OF_FIELD, Settings, Value
 from autotune.space.search_space import KNOB_PREFIX, SCRIPTS_OWN, SPLIT, SearchSpace
 from autotune.spec import SearchSpec
 
+BATCHES = frozenset({"batch_size", "grad_accum_steps"})
 MAX_CELLS = 5000
 """Most cells of a grid: more cells take days to measure."""
 
@@ -48,6 +49,8 @@ def recorded_space(grid: Grid) -> SearchSpace:
     values = dict(grid.header.space)
     if "natural" in values:  # the name of the field in files
         values["script_settings"] = values.pop("natural")
+    asked = {name for name, _ in grid.header.asked}
+    values.setdefault("has_asked_batches", not asked.isdisjoint(BATCHES))
     return from_plain(SearchSpace, values)
 
 
@@ -88,12 +91,17 @@ def space_over(
                 Settings.from_dict({name: value})
     domains = {name: tuple(dict.fromkeys((value, *asked.get(name, ())))) for name, value in own.items()}
     return SearchSpace(
-        script_settings=script_settings, domains=domains, allowed=domains, refused=(), device_is_cpu=device_is_cpu
+        script_settings=script_settings,
+        domains=domains,
+        allowed=domains,
+        refused=(),
+        device_is_cpu=device_is_cpu,
+        has_asked_batches=not BATCHES.isdisjoint(values),
     )
 
 
 def _parameter(name: str, space: SearchSpace) -> str:
-    if name in ("batch_size", "grad_accum_steps") and SPLIT in space.allowed:
+    if name in BATCHES and SPLIT in space.allowed:
         return SPLIT
     return name if name in GROUP_OF_FIELD else KNOB_PREFIX + name
 

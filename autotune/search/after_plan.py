@@ -113,17 +113,18 @@ class AfterPlan:
         return max((size for size in sizes if size < smallest), default=smallest)
 
     def _is_smaller_in_vain(self, settings: Settings, leader: Settings, prospects: _Prospects) -> bool:
-        """True for a batch in more parts than the leader's on an accelerator, where the leader's parts should fit too.
+        """True for a batch in more parts than the leader's on an accelerator, where the leader's parts would do too.
 
-        More parts make room for other changes there, and no step faster: nine trials of a search went into the failures
-        of a batch in two parts. Sizes that the user asked for are tried.
+        On an accelerator more parts only save memory; they make no step faster. Nine trials of a search went into the
+        failures of a batch in two parts. Sizes that the user asked for are tried.
         """
         is_smaller = (settings.batch_size or 1) < (leader.batch_size or 1)
         is_useful = self._space.device_is_cpu or self._space.has_asked_batches or SPLIT not in self._space.domains
         if is_useful or not is_smaller:
             return False
         params = {**self._space.params(settings), SPLIT: self._space.params(leader)[SPLIT]}
-        return prospects.fits(self._space.settings(params))
+        whole = self._space.settings(params)
+        return self._space.why_not(whole) is None and prospects.fits(whole)
 
     def _worths(
         self, suggested: list[Settings], history: History, prospects: _Prospects, known: set[Settings]
@@ -251,7 +252,7 @@ class _Prospects:
         self._rates = forecast(history)
         self._peaks = PeakForecast(history, space, reachable, limits.fixed_estimate_bytes)
         self._bounds = Bounds(history, device_is_cpu=space.device_is_cpu)
-        self._fitting = {trial.settings for trial in history.feasible}
+        self._outcomes = {trial.settings: (trial.is_feasible, trial.is_near_cap) for trial in history.trials}
         self._least_gain = LEAST_GAIN * limits.noise_ratio
         self._least_rate = (history.feasible[0].samples_per_second or 0.0) * (1 + limits.noise_ratio)
         num_failed = sum(trial.outcome.is_infeasible for trial in history.trials)
@@ -274,9 +275,9 @@ class _Prospects:
         }
 
     def fits(self, settings: Settings) -> bool:
-        """True for settings likely to stay under the cap."""
-        if settings in self._fitting:
-            return True
+        """True for settings that stay under the cap with room to spare, as measured or as expected."""
+        if settings in self._outcomes:
+            return self._outcomes[settings] == (True, False)
         return self._memory.smaller_failure(settings) is None and self._peaks.fit_probability(settings) >= LIKELY_FIT
 
     def worth(self, settings: Settings) -> float:

@@ -17,6 +17,7 @@ from autotune.settings import GROUP_OF_FIELD, Settings
 SAMPLED_STAGE = "sampled"
 NEIGHBOUR_STAGE = "neighbour"
 AFTER_PLAN = (SAMPLED_STAGE, NEIGHBOUR_STAGE)
+"""Stages of trials chosen by their expected gain, after the steps of the plan."""
 
 HANDFUL = 5
 """Sound trials beside the baseline after which an unbeaten baseline is best: the largest usual gains come first."""

@@ -50,6 +50,8 @@ graphs only on an idle device, and no other change gains as much on an idle devi
 LEAST_BEFORE_LAST = 8
 """Fewest trials before the last: a search with fewer spends its trials on gains."""
 
+ALL_TRIED = "Every setting worth a trial was tried."
+
 TIME_SPENT = "The time left is too short for another trial and its finals."
 
 
@@ -377,12 +379,12 @@ class Search:
         ending = self._why_to_end(history, candidate, prices)
         if ending is None and candidate is not None:
             return replace(candidate, gain_ratio_per_minute=gain_of_a_minute(history, candidate, prices))
-        return self._last(snapshot, prices) or ending or SearchExhausted(reason="Every setting that fits was tried.")
+        return self._last(snapshot, prices) or ending or SearchExhausted(reason=ALL_TRIED)
 
     def _why_to_end(self, history: History, candidate: Candidate | None, prices: Prices) -> SearchExhausted | None:
         """The reason to end before the candidate with the largest expected gain; None while the gain is worth it."""
         if candidate is None:
-            return SearchExhausted(reason="Every setting that fits was tried.")
+            return SearchExhausted(reason=ALL_TRIED)
         if not prices.affords(candidate.settings):
             return SearchExhausted(reason=TIME_SPENT, is_limit=True)
         if self._spend_all:

@@ -251,6 +251,13 @@ class Budget:
             return self.runs.live_trial_s(settings)
         return self.runs.trial_s(settings, is_fresh=needs_start)
 
+    def cautious_trial_s(self, settings: Settings, *, is_fresh: bool | None = None) -> float:
+        """As `trial_s`, in seconds; but the first trial of a waiting process may take as long as a start.
+
+        The limit of a running trial follows from this price: cuDNN chooses its kernels anew in a first switch.
+        """
+        return self.runs.trial_s(settings, is_fresh=self._is_fresh(is_fresh))
+
     def _is_fresh(self, is_fresh: bool | None) -> bool:
         if is_fresh is None and self._has_process is not None:
             return not self._has_process()
@@ -401,7 +408,7 @@ class Budget:
         """
         num_rounds = LEAST_ROUNDS if num_rivals > 1 else LEAST_ROUNDS - 1
         missing_s = num_rounds * (self.round_s(self._kept_for) or 2 * self.least_final_s)
-        return self.spent_s + missing_s + (0.0 if num_rivals else self.trial_s())
+        return self.spent_s + missing_s + (0.0 if num_rivals else self.runs.trial_s())
 
     def enough_for_first_s(self, run_s: float) -> float:
         """Total time enough for a verified answer when no trial was measured yet, in seconds.

@@ -306,7 +306,7 @@ class RunTimes:
         return median(others) + (self._build_s(build) if build != UNCOMPILED else 0.0)
 
     def live_trial_s(self, settings: Settings | None = None) -> float:
-        """Expected time of a trial in the process that waits, in seconds; before the first one, by other scripts.
+        """Expected time of a trial in the process that waits, in seconds; before the first such trial, a guess.
 
         With the time of a start in its place, a search of two minutes ended after 80 s with the baseline alone.
         """

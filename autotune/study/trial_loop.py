@@ -15,7 +15,7 @@ from autotune.errors import StoreError
 from autotune.measure.loss_parity import LossReference
 from autotune.model.events import LargerBatchStarted, MemoryShareStarted, Notice, OnEvent, TrialFinished, TrialStarted
 from autotune.model.outcome import Outcome
-from autotune.model.result import STARTUP, SWITCH, RankResult, RankStatus, StartKind, TrialResult
+from autotune.model.result import STARTUP, SWITCH, RankStatus, StartKind, TrialResult
 from autotune.model.trial_records import TrialRecord
 from autotune.protocol.codec import to_plain
 from autotune.protocol.job import TrialJob
@@ -38,6 +38,7 @@ from autotune.study.script_end import ScriptEnd
 from autotune.study.stop import StopRequest, wait_for
 from autotune.units import format_minutes, format_seconds
 from autotune.verdict.format_parity import references_of
+from autotune.verdict.judge import has_diverged
 
 RENEW_EVERY_S = 30.0
 LEAST_HOPE = 0.9
@@ -252,7 +253,8 @@ class TrialLoop:
         )
         first = self._undisturbed(job, is_final=is_final, later=later)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
-        if first.is_doubtful_over_cap:
+        is_doubtful = first.is_doubtful_over_cap or _has_diverged_live(first)
+        if is_doubtful:
             is_again = not is_final and self._affords_doubt(settings)
         has_time = self._budget.left_to_finals_s if is_final else self._limit_s(self._script_end.written_to(job))
         if not is_again or self._stop.level or not has_time:
@@ -269,7 +271,7 @@ class TrialLoop:
         ):
             self._start_afresh()
         second = self._undisturbed(job, is_final=is_final, later=later)
-        if second.outcome is Outcome.INTERRUPTED and first.is_doubtful_over_cap:
+        if second.outcome is Outcome.INTERRUPTED and is_doubtful:
             return first
         return replace(second, notes=(*second.notes, note))
 
@@ -319,7 +321,8 @@ class TrialLoop:
         settings = job.request.settings
         if settings is None:
             return self._budget.left_to_trials_s
-        price_s = self._budget.trial_s(settings, is_fresh=not self._goes_on(settings) if self.is_live else None)
+        is_fresh = not self._goes_on(settings) if self.is_live else None
+        price_s = self._budget.cautious_trial_s(settings, is_fresh=is_fresh)
         return self._budget.limit_s(price_s, is_alone=self._is_alone(job))
 
     def _affords_doubt(self, settings: Settings) -> bool:
@@ -505,19 +508,18 @@ class TrialLoop:
                 self._repository.renew_lease(self._study, self._owner, now=datetime.now(UTC))
 
 
-def _has_diverged(rank: RankResult) -> bool:
-    """Whether a loss was not finite, or gradients overflowed."""
-    return not rank.is_loss_finite or any(block.num_skipped_steps for block in rank.blocks)
+def _has_diverged_live(result: TrialResult) -> bool:
+    """Whether weights that an earlier measurement of the process may have broken are the reason of a failure."""
+    is_other = bool(result.missed) or result.is_inconclusive
+    is_invalid = result.outcome is Outcome.INVALID and result.is_live
+    return is_invalid and not is_other and any(map(has_diverged, result.ranks))
 
 
 def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> bool:
     """Whether a failure may come from the start or the host, so that a second run tells more.
 
-    An error of the script under tuned settings is taken apart by the search, and not run a second time. Weights that
-    are no longer finite in a process of several measurements may be the work of an earlier one.
+    An error of the script under tuned settings is taken apart by the search, and not run a second time.
     """
-    if result.outcome is Outcome.INVALID and result.is_live and any(map(_has_diverged, result.ranks)):
-        return True
     if is_final and result.outcome is Outcome.INTERRUPTED:
         return True  # The search queues a trial again that was ended from outside, but not a final.
     if result.outcome not in (Outcome.CRASHED, Outcome.TIMED_OUT):

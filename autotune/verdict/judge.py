@@ -282,6 +282,15 @@ def _never_trained(ending: Ending, ranks: Sequence[RankResult]) -> Verdict:
     return Verdict(outcome=Outcome.CRASHED, reason=reason)
 
 
+def has_diverged(rank: RankResult) -> bool:
+    """Whether the weights or the gradients of the window were not finite, so that the script trained too little."""
+    window = [block for block in rank.blocks if block.phase == "window"]
+    num_steps = sum(block.num_steps for block in window)
+    num_skipped = sum(block.num_skipped_steps for block in window)
+    has_skipped = num_skipped > MAX_SKIPPED_SHARE * num_steps
+    return has_skipped or (not rank.is_loss_finite and not _goes_on_after_skips(rank))
+
+
 def _goes_on_after_skips(rank: RankResult) -> bool:
     """Whether a gradient scaler skipped steps in the window, as for a loss that is not finite, and trained on after."""
     window = [block for block in rank.blocks if block.phase == "window"]

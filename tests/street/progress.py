@@ -81,10 +81,12 @@ class Counter:
         return next((time_s for time_s, position, _ in self.marks if position > 0), None)
 
     def longest_gap_s(self, settle_s: float) -> float | None:
-        """Longest time without progress in the counted part, in seconds; None without a counted part."""
-        settled = (self.begun_s or 0.0) + settle_s
-        times = [time_s for time_s, _, _ in self.marks if time_s >= settled]
-        return max((later - earlier for earlier, later in pairwise(times)), default=None)
+        """Longest time between two lines of progress of a stretch in the counted part, in seconds; None without two."""
+        if self.begun_s is None:
+            return None
+        counted = [mark for mark in self.marks if mark[0] >= self.begun_s + settle_s]
+        gaps_s = [later[0] - earlier[0] for earlier, later in pairwise(counted) if earlier[2] == later[2]]
+        return max(gaps_s, default=None)
 
     def rate(self, settle_s: float) -> float | None:
         """Samples per second from `settle_s` seconds after the first progress; None without two later lines of a

@@ -331,8 +331,9 @@ def in_turns(place: Place, found: str, *, compiles: bool = False) -> Iterator[di
         place: Where the row runs.
         found: Outcome of the search.
         compiles: Whether the tuned config compiles the model. A graph is also built at a step after the first, so more
-            of the run is left out.
+            of all runs is left out.
     """
+    limits = place.plan.limits.with_build() if compiles else place.plan.limits
     typed, script = place.script.arguments[place.device], place.script
     contenders = {"script": place.command(typed)}
     if found in ("tuned", "no gain") and place.config.exists():
@@ -349,10 +350,9 @@ def in_turns(place: Place, found: str, *, compiles: bool = False) -> Iterator[di
     for number in range(rounds):
         for name, command in contenders.items():
             place.empty_out()
-            builds = compiles and name == "run"
             watched = watch(
                 command, cwd=place.cwd, environ=place.environ() | COLOURS, progress=progress,
-                limits=place.plan.limits.with_build() if builds else place.plan.limits,
+                limits=limits,
                 log=place.logs / f"{name}-{number}.log",
             )  # fmt: skip
             seen[name].append(watched)

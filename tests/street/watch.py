@@ -59,7 +59,7 @@ class Watched:
     epoch_length: float | None = None
     """Length of an epoch by the output, in the unit of its positions."""
     longest_gap_s: float | None = None
-    """Longest time without progress in the counted part: a rate with a pause in it is no steady one."""
+    """Longest time between two lines of progress in the counted part: a rate with a pause in it is no steady one."""
 
 
 def watch(

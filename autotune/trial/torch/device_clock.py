@@ -17,7 +17,7 @@ from autotune.trial.torch import torch_names
 class CudaClock:
     """Events on the current stream of the current device; released events are used again.
 
-    The number of events is bounded by the host's lead over the device, in blocks; in steps, where steps are marked too.
+    An event is in use until the device has reached it, so the host's lead over the device bounds their number.
     """
 
     def __init__(self) -> None:

@@ -77,6 +77,19 @@ def test_on_a_gpu_a_batch_is_split_once_and_only_where_a_change_needs_the_memory
     assert outlook_or_none(space, first, trial(1, wide, 120.0)) is None
 
 
+def test_a_split_is_no_rival_of_the_whole_where_the_whole_cannot_run_or_thrashes():
+    changes = {"split": tuple(range(6)), "cudnn_benchmark": (False, True)}
+    space = make_space(OWN, changes, device_is_cpu=False)
+    wide, half = replace(OWN, cudnn_benchmark=True), {"batch_size": 16, "grad_accum_steps": 2}
+    thrashing = replace(trial(1, wide, 120.0), is_near_cap=True)
+    assert outlook(space, trial(0, OWN, 100.0), thrashing).settings == replace(wide, **half)
+    space = make_space(OWN, {"split": tuple(range(6)), "num_workers": (4, 8)}, device_is_cpu=False)
+    space = replace(space, shm_free_bytes=600_000, sample_bytes=1000.0)
+    more = replace(OWN, num_workers=8)
+    assert space.why_not(more) is not None and space.why_not(replace(more, **half)) is None
+    assert outlook(space, trial(0, OWN, 100.0, compute=300.0, wait=0.7)).settings == replace(more, **half)
+
+
 def test_the_next_micro_batch_that_was_asked_for_is_tried_however_much_smaller():
     asked = search_spec(ranges=(("batch_size", "8,64"),))
     space = derive_space(script_facts(loader=loader_facts(batch_size=64)), gpu_machine(), asked)

@@ -180,20 +180,44 @@ def test_a_change_beside_what_was_measured_is_looked_at_alone() -> None:
 
 
 @pytest.mark.parametrize("stage", AFTER_PLAN)
-def test_after_the_plan_a_change_never_measured_is_left_out_without_a_trial_of_its_partners(stage: str) -> None:
+def test_after_the_plan_one_untried_value_beside_measured_ones_is_left_out_without_further_trials(stage: str) -> None:
     script = Script(lambda changes: "no" if changes.keys() >= {"batch_size", "precision", "channels_last"} else "")
     script.run(replace(NATURAL, **JUMP))
     script.run(replace(NATURAL, **JUMP, batch_size=16, grad_accum_steps=2), stage=stage)
     assert script.investigated() == [{"batch_size": (16, 2)}]
     assert script.tried == []
+    space = without(space_of(), investigate(script.history, device_is_cpu=False).combinations)
+    assert space.why_not(replace(NATURAL, batch_size=16, grad_accum_steps=2)) is not None
+    assert space.why_not(replace(NATURAL, batch_size=8, grad_accum_steps=4)) is None, "one failure tells of one value"
 
 
-def test_after_the_plan_partners_are_looked_for_where_a_change_was_measured_before() -> None:
+def test_a_failure_after_the_plan_takes_no_measured_value_out_of_the_search() -> None:
+    script = Script(lambda changes: "no" if changes.get("prefetch_factor") == 6 else "")
+    own = replace(NATURAL, num_workers=8)
+    script.run(replace(own, prefetch_factor=8))
+    script.run(own)
+    script.run(replace(own, prefetch_factor=6), stage=AFTER_PLAN[0])
+    assert script.investigated() == [{"prefetch_factor": 6}]
+    space = without(space_of(), investigate(script.history, device_is_cpu=False).combinations)
+    assert space.why_not(replace(own, prefetch_factor=8)) is None
+
+
+@pytest.mark.parametrize("is_raced_out", [False, True])
+def test_after_the_plan_partners_are_looked_for_where_a_value_ran_before(is_raced_out: bool) -> None:
     script = Script(fails_with("precision", "channels_last"))
     script.run(replace(NATURAL, precision=Precision.BF16))
-    script.run(replace(NATURAL, channels_last=True))
-    script.run(replace(NATURAL, num_workers=4, precision=Precision.BF16, channels_last=True), stage=AFTER_PLAN[0])
+    alone = script.run(replace(NATURAL, channels_last=True))
+    if is_raced_out:
+        script.trials[-1] = replace(alone, outcome=Outcome.RACED_OUT)
+    script.run(replace(NATURAL, precision=Precision.BF16, channels_last=True), stage=AFTER_PLAN[0])
     assert script.investigated() == [{"precision": Precision.BF16, "channels_last": True}]
+
+
+def test_workers_that_fail_after_the_plan_are_taken_apart_as_ever() -> None:
+    script = Script(fails_with("num_workers"))
+    script.run(replace(NATURAL, pin_memory=True))
+    script.run(replace(NATURAL, pin_memory=True, num_workers=8), stage=AFTER_PLAN[0])
+    assert script.investigated(least_workers=1) == [{"num_workers": 1}]
 
 
 def test_what_was_asked_and_not_in_force_needs_no_other_trial() -> None:

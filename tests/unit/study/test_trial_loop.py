@@ -15,6 +15,7 @@ import pytest
 
 from autotune.emit.tuned_config import read_config
 from autotune.lab.function_runner import FinishedRun, FunctionRunner, Measured
+from autotune.measure.block import Phase
 from autotune.model.events import TrialFinished
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult, RankStatus, StartKind, TrialResult
@@ -458,6 +459,7 @@ def test_no_secret_of_an_errors_words_is_shown_in_the_finals(bench):
     [
         (StartKind.LIVE, {"is_loss_finite": False}, 2),
         (StartKind.LIVE, {"blocks": (block(num_skipped_steps=8),)}, 2),
+        (StartKind.LIVE, {"blocks": (block(phase=Phase.WARMUP, num_skipped_steps=8), block())}, 1),
         (StartKind.LIVE, {}, 1),
         (StartKind.FORKED, {"is_loss_finite": False}, 1),
     ],
@@ -481,6 +483,7 @@ def test_weights_broken_in_the_process_of_several_trials_are_tried_again(bench, 
 
     loop = one.loop(Diverged(one.measure, FACTS))
     settings = replace(one.space.script_settings, num_workers=2)
+    one.budget.runs.trial_took(5.0, window_s=3.0, number=0)
     assert loop.measure(settings, is_final=False).outcome is (Outcome.OK if num_runs == 2 else Outcome.INVALID)
     assert len(runs) == num_runs
 
