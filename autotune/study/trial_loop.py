@@ -153,8 +153,9 @@ class TrialLoop:
             proposal = self._search.ask({"owner": to_plain(self._owner)}, self._prices())
             if isinstance(proposal, SearchExhausted):
                 return LoopEnd(reason=proposal.reason, is_limit=proposal.is_limit)
-            if self._is_hopeless(self._trial(proposal)):
-                return LoopEnd(reason="The script's own settings cannot be measured.")
+            hopeless = self._why_hopeless(self._trial(proposal))
+            if hopeless:
+                return LoopEnd(reason=f"The script's own settings cannot be measured: {hopeless}")
             if self.has_spent_its_time:
                 return LoopEnd(reason=self._why_time_is_spent(), is_limit=True)
             if self._num_cut_off >= MAX_CUT_OFF:
@@ -478,13 +479,15 @@ class TrialLoop:
         best = next(above_suspicion, None)
         return best.samples_per_second if best is not None else None
 
-    def _is_hopeless(self, proposal: Proposal) -> bool:
-        """Whether the trial was the baseline, and failed for another reason than memory.
+    def _why_hopeless(self, proposal: Proposal) -> str:
+        """Why the trial failed, if it is the baseline, and failed for another reason than memory; else empty.
 
         Without a baseline nothing can be compared.
         """
         baseline = self._search.history.baseline
-        return baseline is not None and baseline.number == proposal.number and baseline.outcome.is_failed
+        if baseline is None or baseline.number != proposal.number or not baseline.outcome.is_failed:
+            return ""
+        return baseline.reason or f"its trial ended {baseline.outcome}."
 
     def _live_others(self) -> frozenset[Owner]:
         """Living tuners of the same study, this process excepted."""

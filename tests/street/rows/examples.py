@@ -103,6 +103,7 @@ SCRIPTS = (
         name="regression", kind=KIND, source=EXAMPLES,
         script="main.py", folder="regression", no_data="it makes up its own numbers",
         arguments={"cpu": ""}, no_expert=NO_FLAGS, progress=None, no_progress="it prints at the end alone",
+        refusal=r"script ended before enough was measured",
     ),
     Script(
         name="gat", kind="GNN", source=EXAMPLES,

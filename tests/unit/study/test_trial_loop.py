@@ -635,6 +635,13 @@ def test_undisturbed_trials_are_worth_none(bench):
     assert not any("disturbed" in note or "cap allows" in note for note in one.result(one.finals(loop)).notes)
 
 
+def test_a_search_without_a_baseline_ends_with_the_reason_of_its_failure(bench):
+    one = bench()
+    loop = one.loop()
+    loop._runner = always_failing("ValueError: no data at /d")(one.measure, FACTS)
+    assert loop.run().reason == "The script's own settings cannot be measured: ValueError: no data at /d"
+
+
 def test_a_baseline_that_fails_is_run_again_without_what_the_probe_wrote(bench):
     calls = []
     one = bench(max_trials=1)
