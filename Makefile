@@ -71,7 +71,7 @@ test: lint
 	$(BIN)/pytest -m $(FAST) -n 4 --dist loadscope --no-loadscope-reorder --durations 12
 
 ## test-all: lint and every tier; with an NVIDIA driver the GPU tests too. It installs the frameworks that tuned configs
-## are exported to, and DALI, which only slow tests use: 1.1 GB of disk. Up to an hour.
+## are exported to, and DALI, which only slow tests use: 1.1 GB of disk. Two hours, one test after the other.
 test-all: lint $(STAMP).frameworks
 	$(BIN)/pytest $(EVERY_TIER)
 
