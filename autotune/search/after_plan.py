@@ -119,8 +119,8 @@ class AfterPlan:
         failures of a batch in two parts. Sizes that the user asked for are tried.
         """
         is_smaller = (settings.batch_size or 1) < (leader.batch_size or 1)
-        is_useful = self._space.device_is_cpu or self._space.has_asked_batches or SPLIT not in self._space.domains
-        if is_useful or not is_smaller:
+        is_exempt = self._space.device_is_cpu or self._space.has_asked_batches or SPLIT not in self._space.domains
+        if is_exempt or not is_smaller:
             return False
         params = {**self._space.params(settings), SPLIT: self._space.params(leader)[SPLIT]}
         whole = self._space.settings(params)

@@ -5,8 +5,8 @@ first, and halved until the first failing part is as short as possible. The last
 failure. When the change fails alone, the change is guilty; otherwise its partners are looked for in the same way. A
 search leaves guilty settings out and tries the rest. A resumed search learns the same from the trials.
 
-A trial after the plan that adds one untried value to a measured trial is not taken apart when it fails: this one value
-is left out, whatever the other settings.
+After the plan a trial may add one untried value to measured settings. When such a trial fails, the search leaves out
+the untried value beside all other settings, without further trials.
 """
 
 from __future__ import annotations

@@ -205,6 +205,11 @@ class Budget:
         """Expects finals in new processes again, as before `share_process`."""
         self._is_shared = False
 
+    @property
+    def _process_waits(self) -> bool:
+        """Whether a process waits that can measure the script's own settings."""
+        return self._has_process is not None and self._has_process()
+
     def share_process(self) -> None:
         """Expects the finals to run in the process of the trials from now on."""
         self._is_shared = True
@@ -247,7 +252,7 @@ class Budget:
                 script's own settings.
         """
         needs_start = self._is_fresh(is_fresh)
-        if not needs_start and self._has_process is not None and self._has_process():
+        if not needs_start and self._process_waits:
             return self.runs.live_trial_s(settings)
         return self.runs.trial_s(settings, is_fresh=needs_start)
 
@@ -300,8 +305,7 @@ class Budget:
 
         A process that waits can measure the finals too.
         """
-        can_share = self._has_process is not None and self._has_process()
-        final_s = min(self.least_final_s, self._shared_final_s) if can_share else self.least_final_s
+        final_s = min(self.least_final_s, self._shared_final_s) if self._process_waits else self.least_final_s
         return self._tolerated_s - self.trial_s() >= LEAST_ROUNDS * 2 * final_s
 
     @property

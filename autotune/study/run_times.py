@@ -23,8 +23,8 @@ SHARED_AROUND_S = 4.0
 """Expected time of a final in the process of the trials beside its window, before such a trial tells, in seconds:
 switch, warm-up and the first batches."""
 FIRST_LIVE_S = 10.0
-"""Expected time of the first trial in a waiting process beside its window and a build, in seconds: 3 s for GPT-2, 25 s
-for timm's ResNet-50, for which cuDNN chooses its kernels anew."""
+"""Expected time of the first trial in a waiting process, without the window and the build of a model, in seconds. GPT-2
+took 3 s. ResNet-50 from timm took 25 s, because cuDNN chose new kernels."""
 SWITCH_AGAIN_S = 2.0
 """Longest expected switch to settings that the process has had before, in seconds. timm's ResNet-50 took 13 s to its
 first switch to channels_last, while cuDNN chose its kernels."""

@@ -284,11 +284,17 @@ def _never_trained(ending: Ending, ranks: Sequence[RankResult]) -> Verdict:
 
 def has_diverged(rank: RankResult) -> bool:
     """Whether the weights or the gradients of the window were not finite, so that the script trained too little."""
+    return bool(_why_skipped(rank)) or (not rank.is_loss_finite and not _goes_on_after_skips(rank))
+
+
+def _why_skipped(rank: RankResult) -> str:
+    """The sentence on too many skipped steps in the window; empty when few or none were skipped."""
     window = [block for block in rank.blocks if block.phase == "window"]
     num_steps = sum(block.num_steps for block in window)
     num_skipped = sum(block.num_skipped_steps for block in window)
-    has_skipped = num_skipped > MAX_SKIPPED_SHARE * num_steps
-    return has_skipped or (not rank.is_loss_finite and not _goes_on_after_skips(rank))
+    if num_skipped <= MAX_SKIPPED_SHARE * num_steps:
+        return ""
+    return f"{num_skipped} of {num_steps} optimizer steps were skipped because gradients overflowed."
 
 
 def _goes_on_after_skips(rank: RankResult) -> bool:
@@ -310,14 +316,9 @@ def _why_invalid(job: TrialJob, ranks: Sequence[RankResult]) -> str:
             return "The loss is not finite under these settings."
         if not rank.has_changed_parameters and not _never_learns(job):
             return "No parameter changed: it does not train under these settings."
-        window = [block for block in rank.blocks if block.phase == "window"]
-        num_steps = sum(block.num_steps for block in window)
-        num_skipped = sum(block.num_skipped_steps for block in window)
-        if num_steps and num_skipped > MAX_SKIPPED_SHARE * num_steps:
-            return f"{num_skipped} of {num_steps} optimizer steps were skipped because gradients overflowed."
-        difference = not_in_force(job, rank)
-        if difference:
-            return difference
+        reason = _why_skipped(rank) or not_in_force(job, rank)
+        if reason:
+            return reason
     return why_no_parity(job, ranks) or why_other_sum(job, ranks)
 
 

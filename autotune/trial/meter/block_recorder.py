@@ -71,7 +71,7 @@ class Recorder:
         self._max_steps_ahead = max_steps_ahead
         self._last_built: Built | None = None
         self._pending: deque[Any] = deque()
-        """Marks of steps that the device had not reached at the last check."""
+        """Marks of blocks, and of steps where steps are marked, that the device had not reached at the last check."""
         self._ending: deque[tuple[Any, Count]] = deque()
         """The pending marks that end a block, each with the counts of the block."""
         self._block_mark: Any = None

@@ -17,7 +17,8 @@ from autotune.trial.torch import torch_names
 class CudaClock:
     """Events on the current stream of the current device; released events are used again.
 
-    An event is in use until the device has reached it, so the host's lead over the device bounds their number.
+    An event is free again once the device has reached the event. The number of events therefore grows only with the
+    work that the host has queued ahead of the device.
     """
 
     def __init__(self) -> None:
