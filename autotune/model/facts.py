@@ -110,6 +110,14 @@ class LoaderFacts:
     traps: tuple[StorageTrap, ...] = ()
     """Traps of the stored dataset."""
 
+    @property
+    def ends_with_smaller_batch(self) -> bool:
+        """True when the last batch of an epoch is known to be smaller than the others."""
+        if self.drop_last or not self.num_samples or not self.batch_size or not self.num_batches:
+            return False
+        num_whole, rest = divmod(self.num_samples, self.batch_size)
+        return rest > 0 and self.num_batches == num_whole + 1 > 1  # A rank has fewer batches: a share of the samples.
+
     def __post_init__(self) -> None:
         """Raises `ValueError` for an impossible loader."""
         check_figures(self)

@@ -24,16 +24,27 @@ GRAPH_SETTINGS = tuple(setting.name for setting in SETTINGS if setting.changes_g
 """Settings of a graph. Only the first trial of a graph compiles on a device, like a run with an empty cache; later
 trials find the graph in the cache."""
 
+SECOND_BUILD = "The smaller last batch of an epoch is compiled once more, at the end of the first epoch."
+
 
 def compile_note(
     winner: FinishedTrial | None,
     baseline: FinishedTrial | None,
     trials: Sequence[TrialRecord],
     records: Sequence[FinalRecord],
+    *,
+    ends_with_smaller_batch: bool = False,
 ) -> str:
-    """One sentence on the cost of the winner's compilation; empty when the winner adds no compilation to the baseline.
+    """What the winner's compilation costs, in words; empty when the winner adds no compilation to the baseline.
 
     The cost is relative to the same settings without compilation if measured, and otherwise to the baseline.
+
+    Args:
+        winner: Winner of the finals, or the best trial without finals.
+        baseline: The script's own settings.
+        trials: All trials, as recorded.
+        records: All runs of the finals.
+        ends_with_smaller_batch: Whether the last batch of an epoch is smaller, and gets a graph of its own.
     """
     if winner is None or baseline is None or not winner.settings.compile or baseline.settings.compile:
         return ""
@@ -51,9 +62,9 @@ def compile_note(
     if math.isinf(num_samples):
         return f"Compiling the model takes {format_seconds(build_s)} at the start of a run and does not pay by itself."
     num_steps = math.ceil(num_samples / _samples_per_step(ours))
-    return (
-        f"Compiling the model takes {format_seconds(build_s)} at the start of a run, and pays after {num_steps} steps."
-    )
+    cost = f"Compiling the model takes {format_seconds(build_s)} at the start of a run"
+    pays = f"{cost}, and pays after {num_steps} steps."
+    return f"{pays} {SECOND_BUILD}" if ends_with_smaller_batch else pays
 
 
 def _of(settings: Settings, trials: Sequence[TrialRecord], records: Sequence[FinalRecord]) -> list[TrialResult]:

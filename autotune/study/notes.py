@@ -55,6 +55,7 @@ def notes_of(
     *,
     has_choice: bool = True,
     host_cap_bytes: int | None = None,
+    ends_with_smaller_batch: bool = False,
 ) -> tuple[str, ...]:
     """The notes of a search, as sentences.
 
@@ -68,6 +69,7 @@ def notes_of(
         imports: Modules imported by the script.
         has_choice: True when the space has settings beside the script's own.
         host_cap_bytes: Most memory of the host; None without a cap.
+        ends_with_smaller_batch: Whether the last batch of an epoch is smaller.
     """
     records = finals.records if finals is not None else ()
     return (
@@ -77,7 +79,7 @@ def notes_of(
         *_on_single_round(status, history.baseline, records),
         *(finals.told if finals is not None else ()),
         *_on_ratio(finals.comparison if finals is not None else None),
-        *_on_winner(winner, history.baseline, trials, records),
+        *_on_winner(winner, history.baseline, trials, records, ends_with_smaller_batch=ends_with_smaller_batch),
         *growth_notes(_finals_of(winner, records), host_cap_bytes),
         *_on_checkpoints([*(one.result for one in trials), *(one.result for one in records)]),
     )
@@ -165,8 +167,10 @@ def _on_winner(
     baseline: FinishedTrial | None,
     trials: Sequence[TrialRecord],
     records: Sequence[FinalRecord],
+    *,
+    ends_with_smaller_batch: bool,
 ) -> Iterator[str]:
-    compiling = compile_note(winner, baseline, trials, records)
+    compiling = compile_note(winner, baseline, trials, records, ends_with_smaller_batch=ends_with_smaller_batch)
     if compiling:
         yield compiling
     gaps = dict.fromkeys(result.parity_gap for result in _finals_of(winner, records))

@@ -125,6 +125,7 @@ def make_result(
     own, published = _contenders(baseline, winner, records, target, study.facts)
     results = results_of_runs(trials, records)
     escaped = sorted_changes({*study.facts.escaped, *(path for result in results for path in result.escaped)})
+    loader = study.facts.loader
     has_choice = bool(derive_space(study.facts, target.machine, study.spec).searched)
     return SearchResult(
         study=study.name,
@@ -154,6 +155,7 @@ def make_result(
             study.facts.imports,
             has_choice=has_choice,
             host_cap_bytes=target.cap_bytes if target.device.is_cpu else target.host_cap_bytes,
+            ends_with_smaller_batch=loader is not None and loader.ends_with_smaller_batch,
         ),
         contributions=contributions(history, winner.settings) if status is Status.IMPROVED and winner else (),
         left_out=left_out_of(study, (trial.ending for trial in trials)),

@@ -13,6 +13,7 @@ from autotune.model.outcome import Outcome
 from autotune.settings.compile_mode import GRAPHS, CompileMode
 from autotune.settings.optimizer_form import OptimizerForm, forms_of, read, write
 from autotune.space.refusals import why_not_unedited
+from autotune.trial.torch import torch_names
 from tests.gpu.bench import Bench, note, rank_of
 
 pytestmark = pytest.mark.gpu
@@ -50,6 +51,25 @@ def test_a_setting_is_in_force_and_trains_alike(bench: Bench, script: str, chang
     assert {name: rank_of(result).observed[name] for name in changes} == changes
     first, losses = rank_of(own).first_losses[:10], rank_of(result).first_losses[:10]
     assert statistics.fmean(losses) == pytest.approx(statistics.fmean(first), abs=LOSS_TOLERANCE * abs(first[0]))
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_a_smaller_last_batch_trains_as_without_compilation(mode: str) -> None:
+    def losses(compiles: bool) -> list[float]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4)).cuda()
+        if compiles:
+            torch_names.compile_in_place(model, compile_mode=mode)
+        optimizer, found = torch.optim.SGD(model.parameters(), lr=0.1), []
+        for size in (32, 32, 32, 7) * 4:
+            loss = model(torch.randn(size, 16, device="cuda")).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    assert losses(compiles=True) == pytest.approx(losses(compiles=False), rel=1e-3)
 
 
 def graphed_steps(form: OptimizerForm) -> torch.Tensor:

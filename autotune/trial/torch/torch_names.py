@@ -9,7 +9,7 @@ import functools
 import importlib
 import sys
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -204,8 +204,8 @@ def compile_in_place(
             None = the compiler's own choice.
     """
     if HAS_CALL_SLOT:
-        code = code_to_compile(f"call_{len(_compiled_calls.get(module, ()))}")
-        _set_compiled(module, code, kind, compile_mode, is_dynamic=is_dynamic)
+        codes = codes_to_compile(f"call_{len(_compiled_calls.get(module, ()))}")
+        _set_compiled(module, codes, kind, compile_mode, is_dynamic=is_dynamic)
     else:
         module.compile(**compile_arguments(compile_mode, is_dynamic=is_dynamic))
     _compiled_roots[module] = str(compile_mode)
@@ -235,7 +235,7 @@ def compile_blocks(
     """
     _compiled_roots[module] = str(compile_mode)
     _compiled_blocks[module] = tuple(blocks)
-    codes: dict[Hashable, CodeType] = {}
+    codes: dict[Hashable, tuple[CodeType, CodeType]] = {}
 
     def compile_all(*_: Any) -> None:
         handle.remove()
@@ -244,14 +244,19 @@ def compile_blocks(
         for block in blocks:
             number = len(_compiled_calls.get(block, ()))
             name = f"call_{type(block).__name__}_{number}_{len(codes)}"
-            code = codes.setdefault(shape_of_block(block), code_to_compile(name))
-            _set_compiled(block, code, kind, is_dynamic=is_dynamic)
+            of_shape = codes.setdefault(shape_of_block(block), codes_to_compile(name))
+            _set_compiled(block, of_shape, kind, is_dynamic=is_dynamic)
 
     handle = module.register_forward_hook(compile_all)
 
 
 def _set_compiled(
-    module: Any, code: CodeType, kind: Hashable, compile_mode: str = "default", *, is_dynamic: bool | None
+    module: Any,
+    codes: tuple[CodeType, CodeType],
+    kind: Hashable,
+    compile_mode: str = "default",
+    *,
+    is_dynamic: bool | None,
 ) -> None:
     """Makes `module(...)` run compiled, by the earlier compiled call of a known kind."""
     calls = _compiled_calls.get(module, {})
@@ -259,15 +264,73 @@ def _set_compiled(
         _reset_for(kind, module)
     compiled = calls.get(kind)
     if compiled is None:
+        # The plain function: a wrapper of ours notes the calls of the script.
+        compile_plainly = original_of(torch.compile)
+        usual, smaller = (function_to_compile(module._call_impl, code) for code in codes)
+
+        def compile_smaller() -> Any:
+            mode = UNTIMED.get(str(compile_mode), compile_mode)
+            arguments = compile_arguments(mode, is_dynamic=is_dynamic)
+            return compile_plainly(smaller, **_arguments_of_kind(arguments, (kind, "smaller")))
+
         arguments = compile_arguments(compile_mode, is_dynamic=is_dynamic)
         if kind is not None:
             arguments = _arguments_of_kind(arguments, kind)
-        # The plain function: a wrapper of ours notes the calls of the script.
-        compile_plainly = original_of(torch.compile)
-        compiled = calls[kind] = compile_plainly(function_to_compile(module._call_impl, code), **arguments)
+        compiled = compile_plainly(usual, **arguments)
+        if not is_dynamic:
+            compiled = CallBySize(compiled, compile_smaller)
+        calls[kind] = compiled
     if kind is not None:
         _compiled_calls[module] = calls
     set_outer_call(module, SlotCall(compiled))
+
+
+UNTIMED = {"max-autotune": "reduce-overhead", "max-autotune-no-cudagraphs": "default"}
+"""Modes without timed kernels, for batches too rare to earn the minutes of the timing."""
+
+
+class CallBySize:
+    """A compiled call, with another compiled call for smaller batches, such as the last one of an epoch.
+
+    The compiler answers a second size by a graph of any size, and from then on runs that graph for the first size too.
+    GPT-2 under the HF Trainer took 226 samples per second on an H100 in its first epoch. The last batch of the epoch
+    held the training up for 52 s, and from then on it took 191.
+    """
+
+    def __init__(self, usual: Callable[..., Any], compile_smaller: Callable[[], Callable[..., Any]]) -> None:
+        self._usual, self._compile_smaller = usual, compile_smaller
+        self._smaller: Callable[..., Any] | None = None
+        self._size: tuple[int, ...] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The result of the call for batches of this size."""
+        size = _size_of_batch(args, kwargs)
+        if size != self._size:
+            if self._size is None:
+                self._size = size
+            elif size is not None and is_smaller_batch(size, self._size):
+                if self._smaller is None:
+                    self._smaller = self._compile_smaller()
+                return self._smaller(*args, **kwargs)
+        return self._usual(*args, **kwargs)
+
+
+def _size_of_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
+    """The shape of the first tensor among the arguments, also in an argument that is a mapping; None without any."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor):
+            return value.shape
+        if isinstance(value, Mapping):
+            found = _size_of_batch(tuple(value.values()), {})
+            if found is not None:
+                return found
+    return None
+
+
+def is_smaller_batch(size: tuple[int, ...], usual: tuple[int, ...]) -> bool:
+    """Whether a shape is smaller than the usual shape in one dimension, and equal to it in all others."""
+    changed = [(one, other) for one, other in zip(size, usual, strict=False) if one != other]
+    return len(size) == len(usual) and len(changed) == 1 and changed[0][0] < changed[0][1]
 
 
 def compile_arguments(compile_mode: str, *, is_dynamic: bool | None) -> dict[str, Any]:
@@ -344,14 +407,14 @@ def _reset_for(kind: Hashable, module: Any) -> None:
     _latest_kind[:] = [kind]
 
 
-def code_to_compile(name: str) -> CodeType:
-    """Code of a function for `function_to_compile`.
+def codes_to_compile(name: str) -> tuple[CodeType, CodeType]:
+    """Codes of functions for `function_to_compile`: for batches of the usual size, and for smaller batches.
 
     The compiler counts graphs, and learns varying sizes, by a function's code and name. Without a code of its own for
     each kind, a second batch size would be compiled for any size, and the ninth kind not at all.
     """
     code: CodeType = function_to_compile(None).__code__
-    return code.replace(co_name=name)
+    return code.replace(co_name=name), code.replace(co_name=f"{name}_smaller")
 
 
 def function_to_compile(inner: Any, code: CodeType | None = None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -70,6 +70,87 @@ def test_looking_at_the_operands_does_not_break_the_graph(make, monkeypatch: pyt
             model(x)
     assert num_graphs == [1]
     assert detector.precision is Precision.BF16
+
+
+class Sizes:
+    """A backend of the compiler that notes each build, and the graph that each call runs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        torch.compiler.reset()
+        self.is_of_any_size: list[bool] = []
+        self.modes: list[str | None] = []
+        self.ran: list[int] = []
+        compiler = torch.compile
+
+        def compile_by_this(function, *, mode=None, options=None, dynamic=None):
+            self.modes.append(mode)
+            return compiler(function, backend=self._build, dynamic=dynamic)
+
+        monkeypatch.setattr(torch, "compile", compile_by_this)
+
+    def _build(self, graph: torch.fx.GraphModule, inputs: Sequence[object]) -> object:
+        number = len(self.is_of_any_size)
+        self.is_of_any_size.append(any(isinstance(value, torch.SymInt) for value in inputs))
+
+        def run(*args: object) -> object:
+            self.ran.append(number)
+            return graph.forward(*args)
+
+        return run
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_after_the_smaller_last_batch_of_an_epoch_whole_batches_run_the_graph_of_their_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes, model = Sizes(monkeypatch), Own()
+    torch_names.compile_in_place(model)
+    for size in (8, 8, 3, 8, 3, 8):
+        model(x=torch.randn(size, 4)).sum().backward()
+    assert sizes.is_of_any_size == [False, False]
+    assert sizes.ran == [0, 0, 1, 0, 1, 0]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_of_many_smaller_sizes_the_second_gets_a_graph_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, model = Sizes(monkeypatch), Own()
+    torch_names.compile_in_place(model)
+    for size in (8, 3, 5, 4, 8):
+        model(torch.randn(size, 4))
+    assert sizes.is_of_any_size == [False, False, True]
+    assert sizes.ran == [0, 1, 2, 2, 0]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_batches_known_to_differ_in_size_have_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, model = Sizes(monkeypatch), Own()
+    torch_names.compile_in_place(model, is_dynamic=True)
+    for size in (8, 3, 5):
+        model(torch.randn(size, 4))
+    assert sizes.is_of_any_size == [True] and sizes.ran == [0, 0, 0]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_blocks_of_a_shape_share_the_graph_for_smaller_batches_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = Sizes(monkeypatch)
+    blocks = [torch.nn.Linear(4, 4) for _ in range(3)]
+    model = torch.nn.Sequential(*blocks)
+    torch_names.compile_blocks(model, blocks)
+    for size in (8, 8, 3, 8):
+        model(torch.randn(size, 4, requires_grad=True) * 1.0)  # As the inputs of the further blocks.
+    assert sizes.is_of_any_size == [False, False]
+    assert sizes.ran == [0] * 3 + [1] * 3 + [0] * 3
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_no_kernels_are_timed_for_a_last_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, model = Sizes(monkeypatch), Own()
+    monkeypatch.setattr(torch_names, "_can_tell_kinds", lambda: False)
+    torch_names.compile_in_place(model, compile_mode="max-autotune")
+    for size in (8, 3):
+        model(torch.randn(size, 4))
+    assert sizes.modes == ["max-autotune", "reduce-overhead"]
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from autotune.settings import Settings
 from autotune.study.compile_cost import compile_note
 from autotune.study.notes import notes_of
 from autotune.verdict.aggregate import measurement_of
+from tests.unit.facts import loader_facts
 from tests.unit.runner.samples import block, rank
 
 EAGER = Settings(batch_size=64)
@@ -55,14 +56,23 @@ def finished(number: int, settings: Settings) -> FinishedTrial:
     )
 
 
-def note(*trials: TrialRecord, winner: Settings = COMPILED) -> str:
-    return compile_note(finished(1, winner), finished(0, EAGER), trials, ())
+def note(*trials: TrialRecord, winner: Settings = COMPILED, **about: bool) -> str:
+    return compile_note(finished(1, winner), finished(0, EAGER), trials, (), **about)
 
 
 def test_a_compilation_pays_after_as_many_steps_as_make_up_for_it() -> None:
     # 10 ms a step before and 5 ms after: 30 s more at the start are 6000 steps.
     text = note(record(0, EAGER, build_s=1.0, block_s=0.1), record(1, COMPILED, build_s=31.0, block_s=0.05))
     assert text == "Compiling the model takes 30 s at the start of a run, and pays after 6000 steps."
+
+
+def test_the_build_for_a_smaller_last_batch_is_told_where_there_is_one() -> None:
+    trials = [record(0, EAGER, build_s=1.0, block_s=0.1), record(1, COMPILED, build_s=31.0, block_s=0.05)]
+    assert note(*trials, ends_with_smaller_batch=True).endswith("compiled once more, at the end of the first epoch.")
+    assert loader_facts(num_samples=6401, num_batches=101).ends_with_smaller_batch
+    assert not loader_facts(num_samples=6400, num_batches=100).ends_with_smaller_batch
+    assert not loader_facts(num_samples=6401, num_batches=100, drop_last=True).ends_with_smaller_batch
+    assert not loader_facts(num_samples=6401, num_batches=51).ends_with_smaller_batch  # One of two ranks.
 
 
 def test_it_is_compared_with_the_same_settings_where_they_were_measured() -> None:
