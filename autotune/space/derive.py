@@ -10,10 +10,18 @@ from autotune.model.facts import ScriptFacts
 from autotune.model.maps import all_maps, mapped_settings, mapped_values
 from autotune.settings import BY_NAME, DOMAINS, INERT_ON_CPU, SETTINGS, Setting, Value
 from autotune.settings.cases import SearchCase
+from autotune.settings.compile_mode import GRAPHS
 from autotune.space.ranges import parse_range
 from autotune.space.refusals import why_no_free_batch, why_no_samples, why_other_framework
 from autotune.space.script_settings import script_settings_of
-from autotune.space.search_space import FREE_ACCUMULATION, FREE_BATCH_SIZES, SPLIT, SearchSpace, divisors_of
+from autotune.space.search_space import (
+    FREE_ACCUMULATION,
+    FREE_BATCH_SIZES,
+    SPLIT,
+    SearchSpace,
+    divisors_of,
+    why_no_graphs,
+)
 from autotune.space.wishes import Wishes
 from autotune.spec import SearchSpec
 
@@ -68,6 +76,7 @@ class _Derivation:
         self._refuse_values(allowed)
         self._samples()
         self._batch_parameters(domains, allowed)
+        self._refuse_graphs(allowed)
         wishes = Wishes(
             spec=self._spec,
             script_settings=self._script_settings,
@@ -188,6 +197,19 @@ class _Derivation:
         allowed[SPLIT] = [divisors.index(own)] if reason else list(domains[SPLIT])
         if reason:
             self._refused.setdefault("batch_size", reason)
+
+    def _refuse_graphs(self, allowed: dict[str, list[Value]]) -> None:
+        """Drops CUDA graphs where an optimizer step has several backward passes, however the batch is split."""
+        fewest = self._script_settings.grad_accum_steps
+        if SPLIT in allowed and self._batch is not None:
+            divisors = divisors_of(self._batch)
+            fewest = self._batch // max(divisors[int(index)] for index in allowed[SPLIT])
+        elif "grad_accum_steps" in allowed:
+            fewest = min(int(value) for value in allowed["grad_accum_steps"])
+        passes = max(1, self._facts.num_backwards_per_step // self._facts.num_micro_batches_per_step)
+        reason = why_no_graphs(fewest * passes)
+        for mode in GRAPHS if reason else ():
+            self._drop(allowed, "compile_mode", mode.value, reason)
 
     def _free_batch(self, domains: dict[str, list[Value]], allowed: dict[str, list[Value]]) -> None:
         own = self._script_settings

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from autotune.settings import Settings, Value
+from autotune.settings.compile_mode import GRAPHS
 
 SPLIT = "split"
 """In fixed mode batch_size and grad_accum_steps are one parameter: an index into the divisors of the batch."""
@@ -111,6 +112,8 @@ class SearchSpace:
         for name, value in params.items():
             if value not in self.allowed[name] and not (name in canonical.inert or value == inert.get(name)):
                 return f"{name} = {value} is not in the search space."
+        if canonical.compile and canonical.compile_mode in GRAPHS and why_no_graphs(canonical.grad_accum_steps):
+            return f"compile_mode = {canonical.compile_mode}: {why_no_graphs(canonical.grad_accum_steps)}."
         return self._shared_memory_lack(canonical)
 
     @property
@@ -145,6 +148,18 @@ class SearchSpace:
             "batch_per_device": self.batch_per_device,
             "world_size": self.world_size,
         }
+
+
+def why_no_graphs(num_backwards: int) -> str:
+    """Why CUDA graphs cannot run with so many backward passes per optimizer step; empty when they can.
+
+    The gradients of a model with CUDA graphs lie in memory of the graph. The next pass overwrites that memory before
+    the gradients are added up: torch raises an error, or adds wrong gradients without a word (torch's issues 169545 and
+    96693).
+    """
+    if num_backwards <= 1:
+        return ""
+    return f"gradients add up over {num_backwards} backward passes, and a CUDA graph overwrites its gradients"
 
 
 @lru_cache

@@ -379,6 +379,32 @@ def test_a_free_batch_is_searched_where_its_samples_are_counted():
         assert len(space_of(facts, effective_batch="free", maps=BATCH_MAPS).allowed["batch_size"]) > 1
 
 
+def test_a_batch_in_parts_is_not_tried_with_graphs_that_overwrite_gradients():
+    space = space_of(machine=gpu_machine())
+    graphs = replace(space.script_settings, compile=True, compile_mode="reduce-overhead")
+    assert space.why_not(graphs) is None
+    in_parts = replace(graphs, batch_size=32, grad_accum_steps=2)
+    assert "overwrites its gradients" in (space.why_not(in_parts) or "")
+    assert space.why_not(replace(in_parts, compile_mode="default")) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_left_out"),
+    [
+        ({"num_micro_batches_per_step": 4, "num_backwards_per_step": 4, "num_batch_norms": 2}, True),
+        ({"num_micro_batches_per_step": 4, "num_backwards_per_step": 4}, True),
+        ({"num_backwards_per_step": 2}, True),
+        ({}, False),
+    ],
+    ids=["batch fixed by batch norm", "accumulates by itself", "two losses", "one pass"],
+)
+def test_graphs_are_left_out_by_name_where_every_step_adds_up_gradients(facts, is_left_out):
+    space = space_of(script_facts(**facts), gpu_machine())
+    assert ("compile_mode=reduce-overhead" in refusals(space)) is is_left_out
+    assert ("max-autotune" in space.allowed["compile_mode"]) is not is_left_out
+    assert "max-autotune-no-cudagraphs" in space.allowed["compile_mode"]
+
+
 def test_little_shared_memory_rules_out_long_queues():
     space = space_of(machine=cpu_machine(shm_free_bytes=8 * 64 * 1000))
     ample = Settings(num_workers=1, prefetch_factor=2, batch_size=64, intra_op_threads=2)
