@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import re
 import shlex
@@ -231,7 +232,7 @@ def run_row(script: Script, device: Device, plan: Plan, keep: Callable[[dict[str
         return keep({**line, "outcome": "not run", "why": f"not installed: {', '.join(missing)}"})
     place.empty_out()
     line |= {"outcome": "bare"} if plan.is_bare else facts_of(search(place), script)
-    for turns in in_turns(place, line["outcome"], compiles=bool(line.get("settings", {}).get("compile"))):
+    for turns in in_turns(place, line["outcome"], settle_s=settle_s(line)):
         keep({**line, **turns, "is_partial": True})
         line |= turns
     return keep(line)
@@ -324,16 +325,43 @@ def phases(events: list[dict[str, Any]]) -> dict[str, float]:
     return {"probe": round(probe, 1), "trials": round(trials, 1), "finals": round(finals, 1)}
 
 
-def in_turns(place: Place, found: str, *, compiles: bool = False) -> Iterator[dict[str, Any]]:
+BUILD_SETTLE_S = 30.0
+"""Left out of a run that compiles its model: graphs are built and recorded after the first step too."""
+STOCK_FACTOR = 4.0
+"""Seconds left out for each second that a loader's stock would last. Workers fill their queues while the first steps
+run, and the training then runs faster than the loader until the queues are empty."""
+LONGEST_SETTLE_S = 60.0
+
+
+def settle_s(line: Mapping[str, Any]) -> float:
+    """Seconds of every run to leave out before counting, by the line of a search.
+
+    Compilation and the batches in a loader's queues are no steady rate. All contenders settle equally long.
+    """
+    trials = line.get("trial_outcomes") or [{}]
+    own = trials[0].get("settings") or {}
+    tuned = {**own, **(line.get("settings") or {})}
+    rates = line.get("claimed_rates") or [None, None]
+    stocks_s = [_stock_s(own, rates[0] or trials[0].get("samples_per_second")), _stock_s(tuned, rates[1])]
+    needed_s = max(STOCK_FACTOR * max(stocks_s), BUILD_SETTLE_S if tuned.get("compile") else 0.0)
+    return min(needed_s, LONGEST_SETTLE_S)
+
+
+def _stock_s(settings: Mapping[str, Any], rate: float | None) -> float:
+    """How long the full queues of a loader's workers would last, in seconds; 0 where something is unknown."""
+    sizes = [settings.get(name) or 0 for name in ("num_workers", "prefetch_factor", "batch_size")]
+    return math.prod(sizes) / rate if rate else 0.0
+
+
+def in_turns(place: Place, found: str, *, settle_s: float = 0.0) -> Iterator[dict[str, Any]]:
     """Rates of the script, of `autotune run` and of the expert's line, after each turn; one turn after a failure.
 
     Args:
         place: Where the row runs.
         found: Outcome of the search.
-        compiles: Whether the tuned config compiles the model. A graph is also built at a step after the first, so more
-            of all runs is left out.
+        settle_s: Least seconds of every run to leave out before counting.
     """
-    limits = place.plan.limits.with_build() if compiles else place.plan.limits
+    limits = place.plan.limits.with_settle(settle_s)
     typed, script = place.script.arguments[place.device], place.script
     contenders = {"script": place.command(typed)}
     if found in ("tuned", "no gain") and place.config.exists():

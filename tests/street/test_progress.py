@@ -9,6 +9,7 @@ import pytest
 
 from tests.street.progress import Counter, Lines
 from tests.street.rows import SCRIPTS
+from tests.street.runner import settle_s
 from tests.street.script import Progress
 from tests.street.watch import Limits, watch
 
@@ -40,6 +41,8 @@ PRINTED = {
     "accelerate_cv": "epoch 30: 2.70",
 }
 """A line of each script's output at position 30."""
+CHATTY = "import time\nfor n in range(10**6):\n    print('step', n, flush=True)\n    time.sleep(0.01)\n"
+PAUSED = "import time\nprint('step 1', flush=True)\ntime.sleep(1.5)\n" + CHATTY.replace("'step', n", "'step', n + 2")
 
 
 def at_ten_per_second(counter: Counter, lines: list[str], start: float = 0.0) -> None:
@@ -85,7 +88,25 @@ def test_the_longest_pause_is_told_of_the_counted_part_alone() -> None:
     for time_s, at in ((0.0, 1), (20.0, 2), (31.0, 3), (32.0, 4), (44.0, 5), (45.0, 6)):
         counter.line(time_s, f"{at}/9")
     assert counter.longest_gap_s(30.0) == 12.0
-    assert Limits(settle_s=5.0).with_build().settle_s == 30.0
+
+
+def test_builds_and_full_queues_of_a_loader_are_left_out() -> None:
+    own = {"num_workers": 4, "prefetch_factor": 2, "batch_size": 100}
+    line = {"trial_outcomes": [{"settings": own}], "claimed_rates": [200.0, 800.0], "settings": {"num_workers": 40}}
+    assert settle_s(line) == 4 * 40 * 2 * 100 / 800
+    assert settle_s({**line, "settings": {"compile": True}}) == 30.0
+    assert settle_s({"outcome": "too short"}) == 0.0
+    assert Limits(settle_s=5.0).with_settle(30.0).settle_s == 30.0
+    assert Limits(settle_s=5.0).with_settle(0.0).settle_s == 5.0
+
+
+def test_a_pause_that_outlasts_the_settling_is_followed_by_a_whole_window(tmp_path: Path) -> None:
+    limits = Limits(settle_s=0.1, window_s=1.0, start_s=60.0)
+    watched = watch(
+        [sys.executable, "-c", PAUSED], cwd=tmp_path, environ={}, progress=Progress(pattern=r"^step (?P<at>\d+)"),
+        limits=limits, log=tmp_path / "log",
+    )  # fmt: skip
+    assert watched.wall_s > 2.0
 
 
 def test_lines_without_a_position_count_as_one_each() -> None:
@@ -144,9 +165,6 @@ def test_carriage_returns_end_lines_and_a_cut_line_waits_for_its_rest() -> None:
     lines = Lines()
     assert lines.feed("  0%| | 0/9\r 11%|# | 1/9\r 22%") == ["  0%| | 0/9", " 11%|# | 1/9"]
     assert lines.feed("|## | 2/9\n\nend\n") == [" 22%|## | 2/9", "end"]
-
-
-CHATTY = "import time\nfor n in range(10**6):\n    print('step', n, flush=True)\n    time.sleep(0.01)\n"
 
 
 def test_a_script_that_never_ends_is_watched_and_ended(tmp_path: Path) -> None:

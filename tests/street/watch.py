@@ -19,8 +19,6 @@ from tests.street.progress import Counter, Lines
 from tests.street.script import Progress
 
 TAIL_LINES = 40
-BUILD_SETTLE_S = 30.0
-"""Left out of a run that compiles its model: graphs are built and recorded after the first step too."""
 MARKS = 4
 """Lines of progress enough for a rate."""
 GRACE_S = 8.0
@@ -34,13 +32,13 @@ class Limits:
     settle_s: float = 5.0
     """Left out after the first progress beyond 0: workers start, kernels are chosen."""
     window_s: float = 20.0
-    """Counted afterwards; up to three times as long with fewer than MARKS lines of progress."""
+    """Counted from the first progress afterwards; up to three times as long with fewer than MARKS lines."""
     start_s: float = 150.0
     """Longest wait for the first progress beyond 0."""
 
-    def with_build(self) -> Limits:
-        """The limits for a command that compiles its model."""
-        return replace(self, settle_s=max(self.settle_s, BUILD_SETTLE_S))
+    def with_settle(self, settle_s: float) -> Limits:
+        """The limits with at least so many seconds left out."""
+        return replace(self, settle_s=max(self.settle_s, settle_s))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +129,10 @@ def _end(counter: Counter, limits: Limits, started: float) -> float:
     if counter.begun_s is None:
         return started + limits.start_s
     settled = counter.begun_s + limits.settle_s
-    has_enough = sum(mark[0] >= settled for mark in counter.marks) >= MARKS
-    return settled + limits.window_s * (1 if has_enough else 3)
+    counted = [time_s for time_s, *_ in counter.marks if time_s >= settled]
+    if not counted:
+        return settled + 3 * limits.window_s
+    return counted[0] + limits.window_s * (1 if len(counted) >= MARKS else 3)
 
 
 def end_tree(child: subprocess.Popen[bytes]) -> None:
