@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from autotune.settings.compile_mode import sizes_vary
 from autotune.settings.setting import Features, Group, Memory, OwnLine, PeakFactor, Setting, UsualGain, switched
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ def _pointless(case: SearchCase) -> str:
         return "the model has no convolution"
     if "deterministic" in case.facts.notes:
         return "the script asks for deterministic kernels, and its search chooses others from run to run"
+    is_new = "cudnn_benchmark" not in case.asked and not case.facts.own_cudnn_benchmark
+    if is_new and sizes_vary(case.facts):
+        return "inputs differ in size, and cuDNN times its algorithms again for every size; ask with --set"
     return ""
 
 
@@ -37,7 +41,7 @@ SETTING = Setting(
     group=Group.KERNELS,
     default=False,
     takes_effect="once, before the first step",
-    left_alone="on a CPU; no convolution; deterministic kernels",
+    left_alone="on a CPU; no convolution; deterministic kernels; inputs that differ in size, unless asked for",
     domain=(False, True),
     needs_accelerator=True,
     own=lambda facts: bool(facts.own_cudnn_benchmark),

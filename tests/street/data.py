@@ -78,9 +78,15 @@ def flat_pictures(folder: Path, *, count: int, width: int = 256, height: int = 2
     pictures(folder / inside, count, width, height)
 
 
-def coco(folder: Path, *, pictures_made: int, train: int, val: int, width: int = 640, height: int = 480) -> None:
-    """A COCO-like tree: pictures, and annotations with boxes and polygons of a few objects each."""
-    made = pictures(folder / "made", pictures_made, width, height)
+COCO_SIZES = ((640, 480), (640, 427), (480, 640), (640, 426), (427, 640), (500, 375))
+"""Width and height of the pictures of COCO's training set, the most frequent first."""
+MOST_OBJECTS = 14
+"""Half of COCO's pictures show up to five objects, and few more than fourteen."""
+
+
+def coco(folder: Path, *, pictures_made: int, train: int, val: int) -> None:
+    """A COCO-like tree: pictures of several sizes, and annotations with boxes and polygons of some objects each."""
+    of_size = [pictures(folder / f"made-{w}x{h}", pictures_made // len(COCO_SIZES), w, h) for w, h in COCO_SIZES]
     (folder / "annotations").mkdir()
     categories = [{"id": number, "name": f"thing{number}", "supercategory": "thing"} for number in range(1, 91)]
     for part, count in (("train2017", train), ("val2017", val)):
@@ -89,10 +95,11 @@ def coco(folder: Path, *, pictures_made: int, train: int, val: int, width: int =
         annotations: list[dict[str, object]] = []
         rng = np.random.default_rng(len(part))
         for number in range(1, count + 1):
-            name = f"{number:012d}.jpg"
-            (folder / part / name).symlink_to(made[number % len(made)])
+            name, (width, height) = f"{number:012d}.jpg", COCO_SIZES[number % len(COCO_SIZES)]
+            made = of_size[number % len(COCO_SIZES)]
+            (folder / part / name).symlink_to(made[number // len(COCO_SIZES) % len(made)])
             images.append({"id": number, "file_name": name, "width": width, "height": height})
-            for _ in range(5):
+            for _ in range(int(rng.integers(1, MOST_OBJECTS + 1))):
                 annotations.append(_annotation(rng, number, len(annotations) + 1, width, height))
         text = json.dumps({"images": images, "annotations": annotations, "categories": categories, "info": {}})
         (folder / "annotations" / f"instances_{part}.json").write_text(text)

@@ -246,6 +246,15 @@ def test_cudnn_searches_nothing_for_a_model_without_convolutions():
     assert len(space_of(claimed, gpu_machine()).allowed["cudnn_benchmark"]) == 2
 
 
+def test_cudnn_does_not_time_its_algorithms_for_every_size_of_the_inputs():
+    facts = script_facts(device="cuda", notes=("varying_inputs",))
+    assert "differ in size" in refusals(space_of(facts, gpu_machine()))["cudnn_benchmark"]
+    asked = space_of(facts, gpu_machine(), ranges=(("cudnn_benchmark", "false,true"),))
+    assert asked.allowed["cudnn_benchmark"] == (False, True)
+    of_its_own = replace(facts, own_cudnn_benchmark=True)
+    assert set(space_of(of_its_own, gpu_machine()).allowed["cudnn_benchmark"]) == {False, True}
+
+
 def test_the_user_narrows_with_set_and_fix():
     space = space_of(ranges=(("num_workers", "1..2"),), fixed=(("precision", "fp32"),))
     assert space.allowed["num_workers"] == (1, 2)
