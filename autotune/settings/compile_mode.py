@@ -129,8 +129,8 @@ SETTING = Setting(
     default=CompileMode.DEFAULT,
     takes_effect="once, before the first step",
     left_alone=(
-        "without `compile`; on a CPU, unless asked for; CUDA graphs where batches differ in size, outputs are kept or gradients add up; "
-        "`regional` without a block that repeats, or with blocks of many shapes"
+        "without `compile`; on a CPU, unless asked for; CUDA graphs where batches differ in size, outputs are kept or "
+        "gradients add up; `regional` without a block that repeats, or with blocks of many shapes"
     ),
     domain=tuple(member.value for member in CompileMode),
     is_inert=lambda own: not own.compile,
