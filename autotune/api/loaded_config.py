@@ -22,6 +22,7 @@ from autotune.settings import (
     stored_kind,
     text_of,
 )
+from autotune.settings.compile_mode import sizes_vary
 from autotune.settings.ddp_group import ARGUMENTS, arguments_of
 from autotune.settings.fit_arrays import batch_size_in
 from autotune.settings.loader_group import put_in_loader
@@ -200,7 +201,8 @@ class Config:
         plain = settings.to_dict()
         for name, seam in MODEL_SEAMS.items():
             if getattr(settings, name):
-                seam.action(settings)(model)
+                sizes = {"is_dynamic": True} if seam.has_graph and self._sizes_vary() else {}
+                seam.action(settings)(model, **sizes)
             elif name in self._applied and seam.undo is not None:
                 seam.undo(model)
             details = seam.details if getattr(settings, name) else ()
@@ -371,6 +373,11 @@ class Config:
         if parameter is not None:
             return parameter.device.type
         return "cuda" if torch.cuda.is_available() else "cpu"
+
+    def _sizes_vary(self) -> bool:
+        """Whether the search saw batches of differing sizes, beyond a smaller last batch."""
+        facts = self._tuned.script.facts if self._tuned is not None else None
+        return facts is not None and sizes_vary(facts)
 
     def _limit_memory(self) -> None:
         """Sets the allocator's limit on CUDA, and warns of settings out of reach; a trial sets the limit itself."""

@@ -110,13 +110,12 @@ class LoaderFacts:
     traps: tuple[StorageTrap, ...] = ()
     """Traps of the stored dataset."""
 
-    @property
-    def ends_with_smaller_batch(self) -> bool:
-        """True when the last batch of an epoch is known to be smaller than the others."""
-        if self.drop_last or not self.num_samples or not self.batch_size or not self.num_batches:
+    def ends_with_smaller_batch(self, batch_size: int | None) -> bool:
+        """True when the last batch of an epoch is known to be smaller than the others, with batches of this size."""
+        if self.drop_last or not (self.num_samples and self.batch_size and self.num_batches and batch_size):
             return False
-        num_whole, rest = divmod(self.num_samples, self.batch_size)
-        return rest > 0 and self.num_batches == num_whole + 1 > 1  # A rank has fewer batches: a share of the samples.
+        has_all_samples = self.num_batches == -(-self.num_samples // self.batch_size)  # A rank has only a share.
+        return has_all_samples and self.num_samples > batch_size and self.num_samples % batch_size > 0
 
     def __post_init__(self) -> None:
         """Raises `ValueError` for an impossible loader."""

@@ -76,7 +76,6 @@ class _Derivation:
         self._refuse_values(allowed)
         self._samples()
         self._batch_parameters(domains, allowed)
-        self._refuse_graphs(allowed)
         wishes = Wishes(
             spec=self._spec,
             script_settings=self._script_settings,
@@ -86,6 +85,7 @@ class _Derivation:
         )
         wishes.add_knobs(dict(self._facts.knobs), domains, allowed)
         wishes.narrow(domains, allowed)
+        self._refuse_graphs(allowed)
         loader = self._facts.loader
         batch_size = self._script_settings.batch_size
         return SearchSpace(
@@ -199,16 +199,24 @@ class _Derivation:
             self._refused.setdefault("batch_size", reason)
 
     def _refuse_graphs(self, allowed: dict[str, list[Value]]) -> None:
-        """Drops CUDA graphs where an optimizer step has several backward passes, however the batch is split."""
+        """Drops CUDA graphs where an optimizer step has several backward passes, however the batch is split.
+
+        Raises:
+            SearchSpaceError: The user asks for CUDA graphs there.
+        """
         fewest = self._script_settings.grad_accum_steps
         if SPLIT in allowed and self._batch is not None:
             divisors = divisors_of(self._batch)
             fewest = self._batch // max(divisors[int(index)] for index in allowed[SPLIT])
         elif "grad_accum_steps" in allowed:
             fewest = min(int(value) for value in allowed["grad_accum_steps"])
-        passes = max(1, self._facts.num_backwards_per_step // self._facts.num_micro_batches_per_step)
-        reason = why_no_graphs(fewest * passes)
+        # Rounded down: a further pass in some steps only, such as a penalty, is no second pass on every micro-batch.
+        passes_per_micro_batch = max(1, self._facts.num_backwards_per_step // self._facts.num_micro_batches_per_step)
+        reason = why_no_graphs(fewest * passes_per_micro_batch)
         for mode in GRAPHS if reason else ():
+            is_own = mode.value == self._script_settings.compile_mode
+            if "compile_mode" in self._case.asked and mode.value in allowed["compile_mode"] and not is_own:
+                raise SearchSpaceError(f"compile_mode {mode} cannot be searched: {reason}.", "Leave compile_mode out.")
             self._drop(allowed, "compile_mode", mode.value, reason)
 
     def _free_batch(self, domains: dict[str, list[Value]], allowed: dict[str, list[Value]]) -> None:

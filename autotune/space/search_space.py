@@ -112,9 +112,9 @@ class SearchSpace:
         for name, value in params.items():
             if value not in self.allowed[name] and not (name in canonical.inert or value == inert.get(name)):
                 return f"{name} = {value} is not in the search space."
-        if canonical.compile and canonical.compile_mode in GRAPHS and why_no_graphs(canonical.grad_accum_steps):
-            return f"compile_mode = {canonical.compile_mode}: {why_no_graphs(canonical.grad_accum_steps)}."
-        return self._shared_memory_lack(canonical)
+        has_graphs = canonical.compile and canonical.compile_mode in GRAPHS
+        reason = why_no_graphs(canonical.grad_accum_steps) if has_graphs else ""
+        return f"compile_mode = {canonical.compile_mode}: {reason}." if reason else self._shared_memory_lack(canonical)
 
     @property
     def divisors(self) -> tuple[int, ...]:

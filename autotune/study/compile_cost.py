@@ -9,6 +9,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from autotune.measure.block import Phase
+from autotune.model.facts import LoaderFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import SWITCH, TrialResult
 from autotune.model.trial_records import FinalRecord, TrialRecord
@@ -24,7 +25,7 @@ GRAPH_SETTINGS = tuple(setting.name for setting in SETTINGS if setting.changes_g
 """Settings of a graph. Only the first trial of a graph compiles on a device, like a run with an empty cache; later
 trials find the graph in the cache."""
 
-SECOND_BUILD = "The smaller last batch of an epoch is compiled once more, at the end of the first epoch."
+SECOND_BUILD = "The model is compiled a second time for the smaller last batch, at the end of the first epoch."
 
 
 def compile_note(
@@ -33,7 +34,7 @@ def compile_note(
     trials: Sequence[TrialRecord],
     records: Sequence[FinalRecord],
     *,
-    ends_with_smaller_batch: bool = False,
+    loader: LoaderFacts | None = None,
 ) -> str:
     """What the winner's compilation costs, in words; empty when the winner adds no compilation to the baseline.
 
@@ -44,7 +45,7 @@ def compile_note(
         baseline: The script's own settings.
         trials: All trials, as recorded.
         records: All runs of the finals.
-        ends_with_smaller_batch: Whether the last batch of an epoch is smaller, and gets a graph of its own.
+        loader: The script's loader; None without one, or if batches differ in size: then a single graph serves all.
     """
     if winner is None or baseline is None or not winner.settings.compile or baseline.settings.compile:
         return ""
@@ -64,7 +65,8 @@ def compile_note(
     num_steps = math.ceil(num_samples / _samples_per_step(ours))
     cost = f"Compiling the model takes {format_seconds(build_s)} at the start of a run"
     pays = f"{cost}, and pays after {num_steps} steps."
-    return f"{pays} {SECOND_BUILD}" if ends_with_smaller_batch else pays
+    builds_twice = loader is not None and loader.ends_with_smaller_batch(winner.settings.batch_size)
+    return f"{pays} {SECOND_BUILD}" if builds_twice else pays
 
 
 def _of(settings: Settings, trials: Sequence[TrialRecord], records: Sequence[FinalRecord]) -> list[TrialResult]:

@@ -10,6 +10,7 @@ from statistics import median
 from autotune.measure.block import Phase
 from autotune.measure.checkpoints import without_checkpoints
 from autotune.measure.paired import Comparison
+from autotune.model.facts import LoaderFacts
 from autotune.model.maps import all_maps, mapped_settings
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
@@ -55,7 +56,7 @@ def notes_of(
     *,
     has_choice: bool = True,
     host_cap_bytes: int | None = None,
-    ends_with_smaller_batch: bool = False,
+    loader: LoaderFacts | None = None,
 ) -> tuple[str, ...]:
     """The notes of a search, as sentences.
 
@@ -69,7 +70,7 @@ def notes_of(
         imports: Modules imported by the script.
         has_choice: True when the space has settings beside the script's own.
         host_cap_bytes: Most memory of the host; None without a cap.
-        ends_with_smaller_batch: Whether the last batch of an epoch is smaller.
+        loader: The script's loader; None without one, or if batches differ in size.
     """
     records = finals.records if finals is not None else ()
     return (
@@ -79,7 +80,7 @@ def notes_of(
         *_on_single_round(status, history.baseline, records),
         *(finals.told if finals is not None else ()),
         *_on_ratio(finals.comparison if finals is not None else None),
-        *_on_winner(winner, history.baseline, trials, records, ends_with_smaller_batch=ends_with_smaller_batch),
+        *_on_winner(winner, history.baseline, trials, records, loader=loader),
         *growth_notes(_finals_of(winner, records), host_cap_bytes),
         *_on_checkpoints([*(one.result for one in trials), *(one.result for one in records)]),
     )
@@ -168,9 +169,9 @@ def _on_winner(
     trials: Sequence[TrialRecord],
     records: Sequence[FinalRecord],
     *,
-    ends_with_smaller_batch: bool,
+    loader: LoaderFacts | None,
 ) -> Iterator[str]:
-    compiling = compile_note(winner, baseline, trials, records, ends_with_smaller_batch=ends_with_smaller_batch)
+    compiling = compile_note(winner, baseline, trials, records, loader=loader)
     if compiling:
         yield compiling
     gaps = dict.fromkeys(result.parity_gap for result in _finals_of(winner, records))

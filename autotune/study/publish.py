@@ -25,6 +25,7 @@ from autotune.model.trial_records import FinalRecord, TrialRecord, results_of_ru
 from autotune.sandbox.changed_files import sorted_changes
 from autotune.search.contributions import contributions
 from autotune.search.history import FinishedTrial, History
+from autotune.settings.compile_mode import sizes_vary
 from autotune.space.derive import derive_space
 from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
@@ -125,7 +126,6 @@ def make_result(
     own, published = _contenders(baseline, winner, records, target, study.facts)
     results = results_of_runs(trials, records)
     escaped = sorted_changes({*study.facts.escaped, *(path for result in results for path in result.escaped)})
-    loader = study.facts.loader
     has_choice = bool(derive_space(study.facts, target.machine, study.spec).searched)
     return SearchResult(
         study=study.name,
@@ -155,7 +155,7 @@ def make_result(
             study.facts.imports,
             has_choice=has_choice,
             host_cap_bytes=target.cap_bytes if target.device.is_cpu else target.host_cap_bytes,
-            ends_with_smaller_batch=loader is not None and loader.ends_with_smaller_batch,
+            loader=None if sizes_vary(study.facts) else study.facts.loader,
         ),
         contributions=contributions(history, winner.settings) if status is Status.IMPROVED and winner else (),
         left_out=left_out_of(study, (trial.ending for trial in trials)),

@@ -232,7 +232,7 @@ def run_row(script: Script, device: Device, plan: Plan, keep: Callable[[dict[str
         return keep({**line, "outcome": "not run", "why": f"not installed: {', '.join(missing)}"})
     place.empty_out()
     line |= {"outcome": "bare"} if plan.is_bare else facts_of(search(place), script)
-    for turns in in_turns(place, line["outcome"], settle_s=settle_s(line)):
+    for turns in in_turns(place, line["outcome"], settle_s=settle_s(line, num_ranks=PROCESSES[device])):
         keep({**line, **turns, "is_partial": True})
         line |= turns
     return keep(line)
@@ -329,21 +329,27 @@ BUILD_SETTLE_S = 30.0
 """Left out of a run that compiles its model: graphs are built and recorded after the first step too."""
 STOCK_FACTOR = 4.0
 """Seconds left out for each second that a loader's stock would last. Workers fill their queues while the first steps
-run, and the training then runs faster than the loader until the queues are empty."""
+run, and the training then runs faster than the loader until the queues are empty. UNet's 64 workers hold 10 s of images
+at the loader's rate; the first 25 s of a run counted 69 images per second, and a trial's window after 8 s more 52."""
 LONGEST_SETTLE_S = 60.0
+"""Most seconds left out of a run."""
 
 
-def settle_s(line: Mapping[str, Any]) -> float:
+def settle_s(line: Mapping[str, Any], *, num_ranks: int = 1) -> float:
     """Seconds of every run to leave out before counting, by the line of a search.
 
     Compilation and the batches in a loader's queues are no steady rate. All contenders settle equally long.
+
+    Args:
+        line: The result of the search, as plain values.
+        num_ranks: Processes that train, each with a loader of its own.
     """
     trials = line.get("trial_outcomes") or [{}]
     own = trials[0].get("settings") or {}
     tuned = {**own, **(line.get("settings") or {})}
     rates = line.get("claimed_rates") or [None, None]
     stocks_s = [_stock_s(own, rates[0] or trials[0].get("samples_per_second")), _stock_s(tuned, rates[1])]
-    needed_s = max(STOCK_FACTOR * max(stocks_s), BUILD_SETTLE_S if tuned.get("compile") else 0.0)
+    needed_s = max(STOCK_FACTOR * num_ranks * max(stocks_s), BUILD_SETTLE_S if tuned.get("compile") else 0.0)
     return min(needed_s, LONGEST_SETTLE_S)
 
 

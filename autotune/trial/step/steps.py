@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from autotune.trial.torch.compiler_exclusion import keep_out_compiler
 from autotune.trial.torch.patching import wrap
+from autotune.trial.torch.torch_names import is_in_backward
 
 StepPolicy = Callable[[torch.optim.Optimizer, Callable[[], Any]], tuple[Any, bool]]
 """Runs one call of `step` or leaves the call out; returns the call's result and whether parameters were updated."""
@@ -189,10 +190,13 @@ class Steps:
             **later: Any,
         ) -> Any:
             # Arguments by name: `*args` and `**kwargs` would be packed and unpacked in every step.
+            is_inner = is_in_backward()  # A reentrant checkpoint runs the backward pass of its block by itself.
             if later:  # arguments of a later torch
                 original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs, **later)
             else:
                 original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
+            if is_inner:
+                return
             self.num_backwards += 1
             if self.num_backwards >= self._listens_at:
                 self.thread = get_ident()

@@ -250,6 +250,10 @@ def compile_blocks(
     handle = module.register_forward_hook(compile_all)
 
 
+MODES_WITHOUT_TIMING = {"max-autotune": "reduce-overhead", "max-autotune-no-cudagraphs": "default"}
+"""Modes for batches too rare to earn the minutes in which kernels are timed, by the mode of the model."""
+
+
 def _set_compiled(
     module: Any,
     codes: tuple[CodeType, CodeType],
@@ -269,7 +273,7 @@ def _set_compiled(
         usual, smaller = (function_to_compile(module._call_impl, code) for code in codes)
 
         def compile_smaller() -> Any:
-            mode = UNTIMED.get(str(compile_mode), compile_mode)
+            mode = MODES_WITHOUT_TIMING.get(str(compile_mode), compile_mode)
             arguments = compile_arguments(mode, is_dynamic=is_dynamic)
             return compile_plainly(smaller, **_arguments_of_kind(arguments, (kind, "smaller")))
 
@@ -285,52 +289,60 @@ def _set_compiled(
     set_outer_call(module, SlotCall(compiled))
 
 
-UNTIMED = {"max-autotune": "reduce-overhead", "max-autotune-no-cudagraphs": "default"}
-"""Modes without timed kernels, for batches too rare to earn the minutes of the timing."""
-
-
 class CallBySize:
-    """A compiled call, with another compiled call for smaller batches, such as the last one of an epoch.
+    """A compiled call for training, with another compiled call for smaller batches, such as the last one of an epoch.
 
-    The compiler answers a second size by a graph of any size, and from then on runs that graph for the first size too.
+    The compiler builds a graph of any size for a second size, and from then on runs that graph for the first size too.
     GPT-2 under the HF Trainer took 226 samples per second on an H100 in its first epoch. The last batch of the epoch
-    held the training up for 52 s, and from then on it took 191.
+    held the training up for 52 s, and from then on the training took 191.
+
+    The first call with gradients shows the usual size. Where its batch is smaller than later ones, where sizes differ
+    in several ways, and behind a break of the graph in a torch that cannot tell kinds apart, the class changes nothing.
     """
 
     def __init__(self, usual: Callable[..., Any], compile_smaller: Callable[[], Callable[..., Any]]) -> None:
         self._usual, self._compile_smaller = usual, compile_smaller
         self._smaller: Callable[..., Any] | None = None
-        self._size: tuple[int, ...] | None = None
+        self._shape: tuple[int, ...] | None = None
+        """Shape of the input in the first call with gradients."""
+        self._varies = False
+        """Whether a shape was neither the usual one nor smaller in one dimension."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the call for batches of this size."""
-        size = _size_of_batch(args, kwargs)
-        if size != self._size:
-            if self._size is None:
-                self._size = size
-            elif size is not None and is_smaller_batch(size, self._size):
-                if self._smaller is None:
-                    self._smaller = self._compile_smaller()
-                return self._smaller(*args, **kwargs)
-        return self._usual(*args, **kwargs)
+        shape = None if self._varies or not torch.is_grad_enabled() else _shape_of_input(args, kwargs)
+        if shape is None or shape == self._shape:
+            return self._usual(*args, **kwargs)
+        if self._shape is None:
+            result = self._usual(*args, **kwargs)
+            self._shape = shape
+            return result
+        if not is_smaller(shape, self._shape):
+            self._varies = True
+            return self._usual(*args, **kwargs)
+        if self._smaller is None:
+            self._smaller = self._compile_smaller()
+        return self._smaller(*args, **kwargs)
 
 
-def _size_of_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
-    """The shape of the first tensor among the arguments, also in an argument that is a mapping; None without any."""
+def _shape_of_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
+    """The shape of the first tensor among the arguments, also within a mapping; None without any, or if nested."""
     for value in (*args, *kwargs.values()):
         if isinstance(value, torch.Tensor):
-            return value.shape
+            return None if value.is_nested else value.shape
         if isinstance(value, Mapping):
-            found = _size_of_batch(tuple(value.values()), {})
+            found = _shape_of_input(tuple(value.values()), {})
             if found is not None:
                 return found
     return None
 
 
-def is_smaller_batch(size: tuple[int, ...], usual: tuple[int, ...]) -> bool:
-    """Whether a shape is smaller than the usual shape in one dimension, and equal to it in all others."""
-    changed = [(one, other) for one, other in zip(size, usual, strict=False) if one != other]
-    return len(size) == len(usual) and len(changed) == 1 and changed[0][0] < changed[0][1]
+def is_smaller(shape: tuple[int, ...], usual: tuple[int, ...]) -> bool:
+    """Whether a shape is smaller than the usual shape in any one dimension, and equal to it in all others."""
+    if len(shape) != len(usual):
+        return False
+    changed = [(size, usual_size) for size, usual_size in zip(shape, usual, strict=True) if size != usual_size]
+    return len(changed) == 1 and changed[0][0] < changed[0][1]
 
 
 def compile_arguments(compile_mode: str, *, is_dynamic: bool | None) -> dict[str, Any]:

@@ -32,6 +32,8 @@ def test_work_of_others_is_seen_and_the_trials_own_is_not_taken_for_it() -> None
     as_others, as_ours = watches[False].found(), watches[True].found()
     assert as_others is not None and as_ours is not None
     assert as_others.foreign_cpus is not None and as_ours.foreign_cpus is not None
+    if burnt < 0.01:
+        pytest.skip("the burner got no core beside the load of this machine")
     # Whatever else runs here is in both alike; the burner is in one alone, with the cores that it got beside the rest.
     assert as_others.foreign_cpus - as_ours.foreign_cpus > burnt / 2
 

@@ -112,6 +112,51 @@ def test_after_the_smaller_last_batch_of_an_epoch_whole_batches_run_the_graph_of
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_an_evaluation_before_the_training_does_not_show_the_usual_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, model = Sizes(monkeypatch), Own()
+    monkeypatch.setattr(torch_names, "_can_tell_kinds", lambda: False)
+    torch_names.compile_in_place(model, compile_mode="max-autotune")
+    with torch.no_grad():
+        model(torch.randn(100, 4))
+    for size in (8, 8):
+        model(torch.randn(size, 4))
+    assert sizes.modes == ["max-autotune"]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_behind_a_break_of_the_graph_whole_batches_keep_the_graph_of_their_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not torch_names._can_tell_kinds():
+        pytest.skip("this torch cannot tell kinds of graph apart")
+    torch.compiler.reset()
+    inductor, of_any_size, ran = importlib.import_module("torch._inductor.compile_fx"), [], []
+
+    def compile_fx(graph: torch.fx.GraphModule, inputs: Sequence[object], **_: object) -> object:
+        number = len(of_any_size)
+        of_any_size.append(any(isinstance(value, torch.SymInt) for value in inputs))
+        return lambda *args: ran.append(number) or graph.forward(*args)
+
+    monkeypatch.setattr(inductor, "compile_fx", compile_fx)
+    model = Broken()
+    torch_names.compile_in_place(model)
+    for size in (8, 8, 3, 8):
+        ran.clear()
+        model(torch.randn(size, 4))
+    assert not any(of_any_size[number] for number in ran)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_a_nested_tensor_shows_no_size() -> None:
+    call = torch_names.CallBySize(lambda x: x, lambda: None)
+    for layout in (torch.strided, torch.jagged):
+        for lengths in ((3, 2), (1, 4)):
+            nested = torch.nested.nested_tensor([torch.randn(n, 4) for n in lengths], layout=layout)
+            assert call(nested) is nested
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_of_many_smaller_sizes_the_second_gets_a_graph_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, model = Sizes(monkeypatch), Own()
     torch_names.compile_in_place(model)
@@ -119,6 +164,16 @@ def test_of_many_smaller_sizes_the_second_gets_a_graph_of_any_size(monkeypatch: 
         model(torch.randn(size, 4))
     assert sizes.is_of_any_size == [False, False, True]
     assert sizes.ran == [0, 1, 2, 2, 0]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_sizes_that_also_rise_are_left_to_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, model = Sizes(monkeypatch), Own()
+    torch_names.compile_in_place(model)
+    for size in (8, 5, 9, 7, 12, 3):
+        model(torch.randn(size, 4))
+    assert sizes.is_of_any_size == [False, False, True]
+    assert sizes.ran == [0, 1, 2, 2, 2, 2]
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")

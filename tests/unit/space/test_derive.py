@@ -414,6 +414,14 @@ def test_graphs_are_left_out_by_name_where_every_step_adds_up_gradients(facts, i
     assert "max-autotune-no-cudagraphs" in space.allowed["compile_mode"]
 
 
+def test_graphs_that_are_asked_for_beside_micro_batches_are_refused_by_name():
+    ranges = (("compile_mode", "reduce-overhead"), ("grad_accum_steps", "4"))
+    with pytest.raises(SearchSpaceError, match="compile_mode reduce-overhead cannot be searched: gradients add up"):
+        space_of(machine=gpu_machine(), ranges=ranges)
+    space = space_of(machine=gpu_machine(), ranges=(ranges[0], ("grad_accum_steps", "1,4")))
+    assert space.allowed["compile_mode"] == ("reduce-overhead",)
+
+
 def test_little_shared_memory_rules_out_long_queues():
     space = space_of(machine=cpu_machine(shm_free_bytes=8 * 64 * 1000))
     ample = Settings(num_workers=1, prefetch_factor=2, batch_size=64, intra_op_threads=2)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from autotune.model.facts import LoaderFacts
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.model.search_result import Status
@@ -56,7 +57,7 @@ def finished(number: int, settings: Settings) -> FinishedTrial:
     )
 
 
-def note(*trials: TrialRecord, winner: Settings = COMPILED, **about: bool) -> str:
+def note(*trials: TrialRecord, winner: Settings = COMPILED, **about: LoaderFacts) -> str:
     return compile_note(finished(1, winner), finished(0, EAGER), trials, (), **about)
 
 
@@ -68,11 +69,12 @@ def test_a_compilation_pays_after_as_many_steps_as_make_up_for_it() -> None:
 
 def test_the_build_for_a_smaller_last_batch_is_told_where_there_is_one() -> None:
     trials = [record(0, EAGER, build_s=1.0, block_s=0.1), record(1, COMPILED, build_s=31.0, block_s=0.05)]
-    assert note(*trials, ends_with_smaller_batch=True).endswith("compiled once more, at the end of the first epoch.")
-    assert loader_facts(num_samples=6401, num_batches=101).ends_with_smaller_batch
-    assert not loader_facts(num_samples=6400, num_batches=100).ends_with_smaller_batch
-    assert not loader_facts(num_samples=6401, num_batches=100, drop_last=True).ends_with_smaller_batch
-    assert not loader_facts(num_samples=6401, num_batches=51).ends_with_smaller_batch  # One of two ranks.
+    loader = loader_facts(num_samples=6432, num_batches=101)
+    assert note(*trials, loader=loader).endswith("for the smaller last batch, at the end of the first epoch.")
+    assert loader.ends_with_smaller_batch(64) and not loader.ends_with_smaller_batch(32)
+    assert not replace(loader, num_samples=6400, num_batches=100).ends_with_smaller_batch(64)
+    assert not replace(loader, num_batches=100, drop_last=True).ends_with_smaller_batch(64)
+    assert not replace(loader, num_batches=51).ends_with_smaller_batch(64)  # One of two ranks.
 
 
 def test_it_is_compared_with_the_same_settings_where_they_were_measured() -> None:

@@ -28,6 +28,17 @@ def test_backward_is_called_as_it_was_and_counted() -> None:
     assert steps.num_backwards == 2
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.utils.checkpoint.*")
+def test_the_passes_within_a_reentrant_checkpoint_are_no_passes_of_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Steps()
+    monkeypatch.setattr(torch.autograd, "backward", steps._wrap_backward(torch.autograd.backward))
+    hidden, layer = torch.ones(2, 4, requires_grad=True), torch.nn.Linear(4, 4)
+    for _ in range(3):
+        hidden = torch.utils.checkpoint.checkpoint(layer, hidden, use_reentrant=True)
+    hidden.sum().backward()
+    assert steps.num_backwards == 1
+
+
 def test_an_argument_that_backward_gets_one_day_reaches_it() -> None:
     _, calls, backward = watched()
     backward(torch.ones(()), accumulate="later")
