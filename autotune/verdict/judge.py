@@ -323,7 +323,7 @@ def _why_invalid(job: TrialJob, ranks: Sequence[RankResult]) -> str:
 
 
 def _never_learns(job: TrialJob) -> bool:
-    """Whether the script's own gradients are zero, so that no settings can be blamed for weights that stay the same."""
+    """True when the script's own gradients are zero; no settings are to blame then for unchanged weights."""
     return job.facts is not None and job.facts.first_grad_norm == 0.0
 
 

@@ -21,7 +21,7 @@ StepPolicy = Callable[[torch.optim.Optimizer, Callable[[], Any]], tuple[Any, boo
 
 MAX_OTHER_STEPS = 128
 """Steps of another optimizer in a row after which the other optimizer is counted instead, as when a script trains a
-head first. Scripts that alternate optimizers never make 100 steps of one optimizer per step of the other."""
+head first. Scripts with alternating optimizers make fewer than 100 steps of the first per step of the second."""
 
 
 class Steps:

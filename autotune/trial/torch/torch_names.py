@@ -149,7 +149,7 @@ class SlotCall:
 
 
 def outer_call(module: Any) -> Any:
-    """The function that `module(...)` calls: the compiled call if the module has one, else the plain call."""
+    """The function that `module(...)` calls: the compiled call of a compiled module, otherwise the plain call."""
     return module._compiled_call_impl or module._call_impl
 
 
@@ -251,7 +251,7 @@ def compile_blocks(
 
 
 MODES_WITHOUT_TIMING = {"max-autotune": "reduce-overhead", "max-autotune-no-cudagraphs": "default"}
-"""Modes for batches too rare to earn the minutes in which kernels are timed, by the mode of the model."""
+"""Modes for smaller batches, by the mode of the model: rare batches do not repay the minutes of timing kernels."""
 
 
 def _set_compiled(
@@ -296,8 +296,8 @@ class CallBySize:
     GPT-2 under the HF Trainer took 226 samples per second on an H100 in its first epoch. The last batch of the epoch
     held the training up for 52 s, and from then on the training took 191.
 
-    The first call with gradients shows the usual size. Where its batch is smaller than later ones, where sizes differ
-    in several ways, and behind a break of the graph in a torch that cannot tell kinds apart, the class changes nothing.
+    The first call with gradients shows the usual size. The compiler decides alone in three cases: a later batch is
+    larger than the first; sizes differ in several dimensions; or a torch without `KIND_OPTION` breaks the graph.
     """
 
     def __init__(self, usual: Callable[..., Any], compile_smaller: Callable[[], Callable[..., Any]]) -> None:
@@ -338,7 +338,7 @@ def _shape_of_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int,
 
 
 def is_smaller(shape: tuple[int, ...], usual: tuple[int, ...]) -> bool:
-    """Whether a shape is smaller than the usual shape in any one dimension, and equal to it in all others."""
+    """True when exactly one dimension of a shape differs from the usual shape, and is smaller."""
     if len(shape) != len(usual):
         return False
     changed = [(size, usual_size) for size, usual_size in zip(shape, usual, strict=True) if size != usual_size]
@@ -354,8 +354,8 @@ def compile_arguments(compile_mode: str, *, is_dynamic: bool | None) -> dict[str
 
 
 KIND_OPTION = "trace.debug_dir"
-"""Option of torch.compile that tells kinds of graph apart. It names a folder for the compiler's debug output, which is
-off unless a user asks for it, and is no part of the names of stored graphs."""
+"""Option of torch.compile that tells kinds of graph apart. The option names a folder for the compiler's debug output,
+which only a user switches on. Names of stored graphs do not contain the option."""
 _kinds: dict[Hashable, int] = {}
 """Numbers of the kinds compiled in this process."""
 GRAPHS_PER_KIND = 2
