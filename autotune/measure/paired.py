@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from autotune.measure.pair_interval import pair_half_width
+from autotune.measure.pair_interval import DEVICE_PAIR_SPREAD, TYPICAL_PAIR_SPREAD, pair_half_width
 
 TIE_RATIO = 0.99
 """Candidates within 1 % of the best rate tie: three rounds cannot resolve 1 %, and less memory is worth more."""
@@ -48,6 +48,8 @@ class Final:
     """True when the run was valid and stayed under the cap."""
     is_shared: bool = False
     """True when the run had the process of earlier runs, and its rate may differ from that of a new process."""
+    is_device_bound: bool = False
+    """True when the device set the pace of the run alone: such runs differ less than runs that wait for the host."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.samples_per_second < math.inf:
@@ -144,14 +146,16 @@ def compare(
     mean = math.fsum(log_ratios) / num
     others = {final.candidate for final in finals} - {candidate, against}
     by_round = [_log_rate_by_round(finals, other) for other in sorted(others)]
+    pair = [final for final in finals if final.candidate in (candidate, against) and final.round in common]
+    is_device_bound = all(final.is_device_bound for final in pair)
     half_width = pair_half_width(
         [ours[number] for number in common],
         [theirs[number] for number in common],
         confidence or confidence_of(num, num_candidates, is_last=is_last),
         [[row[number] for number in takewhile(row.__contains__, common)] for row in by_round],
+        least_typical=DEVICE_PAIR_SPREAD if is_device_bound else TYPICAL_PAIR_SPREAD,
     )
-    shared = {final.round for final in finals if final.is_shared and final.candidate in (candidate, against)}
-    shared_error = SHARED_ERROR * len(shared.intersection(common)) / num
+    shared_error = SHARED_ERROR * len({final.round for final in pair if final.is_shared}) / num
     half_width += shared_error
     return Comparison(
         ratio=math.exp(mean),

@@ -1,10 +1,11 @@
 """How often the finals' interval holds the truth and finds a gain, on simulated runs, in Markdown.
 
-    python -m tests.benchmarks.measure.finals [--finals 1000] [--ratios]
+    python -m tests.benchmarks.measure.finals [--finals 1000] [--kinds "paced by the device"] [--ratios]
 
 A cell is the noise of one run (the standard deviation of its rate's logarithm) and a kind of disturbance: none, one run
-in ten loses 10 to 50 % of its rate, whole rounds are 30 % faster or slower, or the baseline's runs are three times as
-noisy as the others'. Finals go on while the answer is open, or end after a number of rounds for want of time.
+in ten loses 10 to 50 % of its rate, whole rounds are 30 % faster or slower, the baseline's runs are three times as
+noisy as the others', or the device alone sets the pace and one run in twenty loses 3 to 12 %. Finals go on while the
+answer is open, or end after a number of rounds for want of time.
 
 With `--ratios`, instead: how far the ratio of a found gain is from the truth, as a mean over all rounds and as
 published.
@@ -23,8 +24,9 @@ from autotune.study.budget import MAX_ROUNDS, NUM_ROUNDS
 from autotune.study.finals import WORTH_A_ROUND, is_look
 
 NOISES = (0.005, 0.01, 0.03, 0.1, 0.3)
-KINDS = ("quiet", "disturbed runs", "drifting rounds", "uneven runs")
-SHARE_DISTURBED, DRIFT, UNEVEN = 0.1, 0.3, 3.0
+PACED = "paced by the device"
+KINDS = ("quiet", "disturbed runs", "drifting rounds", "uneven runs", PACED)
+SHARE_DISTURBED, SHARE_LOST, DRIFT, UNEVEN = 0.1, 0.05, 0.3, 3.0
 LAST_ROUNDS = (2, 4, 12)
 """Numbers of rounds after which the time ends."""
 RATIO_NOISES = (0.03, 0.1, 0.2)
@@ -43,9 +45,17 @@ def rounds(rng: random.Random, gains: Sequence[float], noise: float, kind: str, 
         for candidate, gain in enumerate((1.0, *gains)):
             uneven = UNEVEN if kind == "uneven runs" and candidate == 0 else 1.0
             lost = rng.uniform(0.1, 0.7) if kind == "disturbed runs" and rng.random() < SHARE_DISTURBED else 0.0
+            lost = rng.uniform(0.03, 0.12) if kind == PACED and rng.random() < SHARE_LOST else lost
             rate = 100.0 * gain * math.exp(rng.gauss(0.0, uneven * noise) + drift - lost)
             finals.append(
-                Final(candidate=candidate, round=index, samples_per_second=rate, peak_memory_bytes=1, feasible=True)
+                Final(
+                    candidate=candidate,
+                    round=index,
+                    samples_per_second=rate,
+                    peak_memory_bytes=1,
+                    feasible=True,
+                    is_device_bound=kind == PACED,
+                )
             )
     return finals
 
@@ -137,6 +147,7 @@ def ratios(num: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--finals", type=int, default=1000, help="of each cell and column")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of disturbance")
     parser.add_argument("--ratios", action="store_true", help="errors of ratios instead")
     asked = parser.parse_args()
     num = asked.finals
@@ -148,7 +159,7 @@ def main() -> None:
         "| of 3 where the time ends after 2 rounds | 4 | 12 | 5 % found | 50 % |"
     )
     print("| --- " * 12 + "|")
-    for kind in KINDS:
+    for kind in asked.kinds:
         for noise in NOISES:
             shares = " | ".join(f"{share:.1%}" for share in cell(noise, kind, num))
             print(f"| {noise:.1%} | {kind} | {shares} |", flush=True)

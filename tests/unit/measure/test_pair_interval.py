@@ -54,3 +54,14 @@ def test_contenders_of_fewer_rounds_count_with_their_rounds():
 def test_an_erratic_contender_does_not_widen_the_interval_of_others():
     steady = pair_half_width([0.30, 0.31, 0.30], [0.0, 0.01, 0.01], 0.99)
     assert pair_half_width([0.30, 0.31, 0.30], [0.0, 0.01, 0.01], 0.99, [[0.9, -0.5, 0.3]]) == steady
+
+
+def test_a_smaller_typical_spread_makes_few_rounds_narrower_and_many_hardly() -> None:
+    two, ten = ([0.3, 0.301], [0.0, 0.0]), ([0.30, 0.34] * 5, [0.0, 0.0] * 5)
+    assert pair_half_width(*two, 0.98, least_typical=0.02) < 0.6 * pair_half_width(*two, 0.98)
+    assert pair_half_width(*ten, 0.98, least_typical=0.02) == pytest.approx(pair_half_width(*ten, 0.98), rel=0.1)
+
+
+def test_rounds_that_differ_widen_the_interval_however_small_the_typical_spread() -> None:
+    steady, jumping = ([0.3, 0.3], [0.0, 0.0]), ([0.3, 0.7], [0.0, 0.4])
+    assert pair_half_width(*jumping, 0.98, least_typical=0.02) > 3 * pair_half_width(*steady, 0.98, least_typical=0.02)

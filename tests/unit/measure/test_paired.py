@@ -72,6 +72,19 @@ def test_two_rounds_that_agree_by_chance_beside_rates_that_jump_are_no_gain():
     assert not compare(finals_of({0: [100.0, 180.0], 1: [125.0, 225.0]}), 1, 0).is_gain
 
 
+def test_two_rounds_of_runs_that_the_device_paces_find_a_gain_of_a_tenth():
+    finals = finals_of({0: [0.705, 0.7135], 1: [0.7836, 0.7884]})
+    paced = [replace(final, is_device_bound=True) for final in finals]
+    assert not compare(finals, 1, 0).is_gain
+    assert compare(paced, 1, 0).is_gain
+
+
+def test_one_run_that_waits_for_the_host_makes_the_whole_comparison_one_of_such_runs():
+    finals = finals_of({0: [0.705, 0.7135], 1: [0.7836, 0.7884], 2: [0.7, 0.7]})
+    paced = [replace(final, is_device_bound=final.candidate != 1 or final.round == 0) for final in finals]
+    assert compare(paced, 1, 0) == compare(finals, 1, 0)
+
+
 def test_the_comparison_is_the_one_computed_by_hand():
     # Log-ratios ln 2, ln 2 + 0.1, ln 2 - 0.1: mean ln 2. Their sums spread beyond the largest typical spread.
     finals = finals_of({0: [100.0, 50.0, 80.0], 1: [200.0, 100.0 * math.exp(0.1), 160.0 * math.exp(-0.1)]})

@@ -13,6 +13,7 @@ from autotune.measure.paired import SHARED_ERROR
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, StartKind, TrialResult
 from autotune.model.search_result import Status
+from autotune.model.surroundings import Surroundings
 from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial, History
 from autotune.settings import Precision, Settings
@@ -45,6 +46,10 @@ class Bench:
     """What a trial took when the finals were planned, of it two seconds of window."""
     around_s: float = 8.0
     """What really goes with a window in the finals."""
+    utilization: float | None = None
+    """Share of the time in which the device works."""
+    half_width_ratio: float = 0.02
+    """Half the interval of a run, as a share of its rate."""
     now_s: float = 0.0
     records: list[FinalRecord] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
@@ -111,8 +116,8 @@ class Bench:
         rate *= factors[min(sum(record.number == settings.num_workers for record in self.records), len(factors) - 1)]
         measurement = Measurement(
             samples_per_second=rate,
-            low=0.98 * rate,
-            high=1.02 * rate,
+            low=(1 - self.half_width_ratio) * rate,
+            high=(1 + self.half_width_ratio) * rate,
             is_converged=True,
             is_nonstationary=False,
             is_primed=False,
@@ -132,6 +137,7 @@ class Bench:
             start=StartKind.LIVE if is_shared else StartKind.FORKED,
             is_near_cap=settings.num_workers in self.thrashing,
             peak_memory_bytes=self.peaks.get(settings.num_workers),
+            surroundings=Surroundings(window_s=window_s, device_utilization=self.utilization),
         )
 
     def record_final(self, study: str, record: FinalRecord) -> None:
@@ -726,6 +732,20 @@ def test_finals_end_once_every_other_contender_is_slower_than_the_script(monkeyp
     result = bench.run(1)
     assert result.winner.number == 0 and result.is_compared
     assert bench.rounds(0) == [0, 1] and result.shortened == ""
+
+
+@pytest.mark.parametrize(
+    ("utilization", "half_width_ratio", "is_gain"), [(0.99, 0.01, True), (None, 0.01, False), (0.99, 0.02, False)]
+)
+def test_two_rounds_prove_a_gain_of_a_twelfth_where_the_device_alone_sets_the_pace(
+    utilization: float | None, half_width_ratio: float, is_gain: bool
+) -> None:
+    seen = Bench(
+        42.0, utilization=utilization, half_width_ratio=half_width_ratio, factors={1: (0.722,)}
+    )  # 1.083 times the script's own
+    result = seen.run(1)
+    assert seen.rounds(0) == [0, 1]
+    assert (result.winner.number == 1) is is_gain
 
 
 def test_a_contender_that_is_likely_faster_but_not_proven_is_named() -> None:
