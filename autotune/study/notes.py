@@ -28,6 +28,7 @@ from autotune.study.memory_growth import growth_notes
 from autotune.study.protection_record import changed_words
 from autotune.units import format_minutes, format_rate
 from autotune.verdict.format_parity import NOT_CLAIMED
+from autotune.verdict.skipped_steps import why_skipped
 
 DISTURBED_SHARE = 0.25
 """Share of disturbed trials above which a note is given; the finals make up for single disturbances."""
@@ -77,6 +78,7 @@ def notes_of(
         *_on_files(escaped),
         *_on_trackers(imports),
         *_on_trials(status, history, trials, has_choice=has_choice),
+        *_on_skips(history.baseline, trials),
         *_on_single_round(status, history.baseline, records),
         *(finals.told if finals is not None else ()),
         *_on_ratio(finals.comparison if finals is not None else None),
@@ -140,6 +142,17 @@ def _on_ratio(comparison: Comparison | None) -> Iterator[str]:
         yield (
             f"The {comparison.num_rounds} rounds of the finals differ, so the interval is wide. On a quiet machine, or "
             "with more --time, it is narrower."
+        )
+
+
+def _on_skips(baseline: FinishedTrial | None, trials: Sequence[TrialRecord]) -> Iterator[str]:
+    """A note on a script that skips many of its own steps."""
+    own = [record for record in trials if baseline is not None and record.number == baseline.number]
+    skipped = [why for record in own for rank in record.result.ranks if (why := why_skipped(rank))]
+    if skipped:
+        yield (
+            f"Under the script's own settings {skipped[0].rstrip('.')}: it may learn little. The speed of all its "
+            "steps is measured all the same."
         )
 
 

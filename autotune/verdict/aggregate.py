@@ -20,6 +20,7 @@ from autotune.measure.interval import estimate_rate
 from autotune.measure.window_stopping import LEAST_BLOCKS
 from autotune.model.facts import ScriptFacts
 from autotune.model.result import Measurement, RankResult, RankStatus
+from autotune.verdict.skipped_steps import counted_samples
 
 RACED_MARGIN = 0.02
 """Most excess of a true rate over the rate of the fastest step, by the clock's grain and a lucky step."""
@@ -28,7 +29,7 @@ RACED_MARGIN = 0.02
 def measurement_of(ranks: Sequence[RankResult]) -> Measurement | None:
     """Throughput over all ranks: all samples over the slowest rank's time; None with too few blocks.
 
-    Only samples of completed optimizer steps count, and the start of an epoch is spread over the epoch's samples.
+    Samples of a few skipped optimizer steps do not count, and the start of an epoch is spread over the epoch's samples.
     Blocks with a checkpoint do not count.
     """
     windows = without_checkpoints([rank.blocks for rank in ranks])
@@ -125,13 +126,8 @@ def _seconds_per_step(window: Sequence[Block]) -> float:
 
 def _rate(windows: Sequence[Sequence[Block]], slowest: int) -> float:
     """Samples per step over all ranks, over the slowest rank's seconds per step."""
-    per_step = sum(_trained_samples(window) / sum(b.num_steps for b in window) for window in windows)
+    per_step = sum(counted_samples(window) / sum(b.num_steps for b in window) for window in windows)
     return per_step / _seconds_per_step(windows[slowest])
-
-
-def _trained_samples(window: Sequence[Block]) -> float:
-    """Samples of completed optimizer steps; samples of skipped steps trained nothing."""
-    return sum(block.num_samples * (1 - block.num_skipped_steps / block.num_steps) for block in window)
 
 
 def _micro_step_s(window: Sequence[Block]) -> float:

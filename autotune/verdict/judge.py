@@ -17,11 +17,10 @@ from autotune.verdict.accumulation_parity import why_other_sum
 from autotune.verdict.aggregate import measurement_of
 from autotune.verdict.format_parity import NOT_CLAIMED, parity_gap, why_no_parity
 from autotune.verdict.in_force import missed_settings, moved_settings, text_in_force
+from autotune.verdict.skipped_steps import allowed_share, why_skipped
 
 ENDED_EARLY = "The script ended before enough was measured; give it more to do, for instance more epochs."
 TOO_FEW_STEPS = "The window ended at its limit with too few steps to be judged: they took far longer than in the probe."
-MAX_SKIPPED_SHARE = 0.05
-"""Largest share of skipped steps in the window: with more, a trial trains too little in the measured time."""
 LATE_STEPS = 8
 """Number of last steps in a window to look at after a loss that is not finite. If all are skipped, the weights are not
 finite either."""
@@ -284,17 +283,7 @@ def _never_trained(ending: Ending, ranks: Sequence[RankResult]) -> Verdict:
 
 def has_diverged(rank: RankResult) -> bool:
     """Whether the weights or the gradients of the window were not finite, so that the script trained too little."""
-    return bool(_why_skipped(rank)) or (not rank.is_loss_finite and not _goes_on_after_skips(rank))
-
-
-def _why_skipped(rank: RankResult) -> str:
-    """The sentence on too many skipped steps in the window; empty when few or none were skipped."""
-    window = [block for block in rank.blocks if block.phase == "window"]
-    num_steps = sum(block.num_steps for block in window)
-    num_skipped = sum(block.num_skipped_steps for block in window)
-    if num_skipped <= MAX_SKIPPED_SHARE * num_steps:
-        return ""
-    return f"{num_skipped} of {num_steps} optimizer steps were skipped because gradients overflowed."
+    return bool(why_skipped(rank)) or (not rank.is_loss_finite and not _goes_on_after_skips(rank))
 
 
 def _goes_on_after_skips(rank: RankResult) -> bool:
@@ -316,7 +305,7 @@ def _why_invalid(job: TrialJob, ranks: Sequence[RankResult]) -> str:
             return "The loss is not finite under these settings."
         if not rank.has_changed_parameters and not _never_learns(job):
             return "No parameter changed: it does not train under these settings."
-        reason = _why_skipped(rank) or not_in_force(job, rank)
+        reason = why_skipped(rank, allowed_share(job)) or not_in_force(job, rank)
         if reason:
             return reason
     return why_no_parity(job, ranks) or why_other_sum(job, ranks)

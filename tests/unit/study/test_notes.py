@@ -12,16 +12,18 @@ from autotune.measure.paired import SHARED_ERROR, Final, compare
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult, RankStatus, TrialResult
 from autotune.model.search_result import Status
+from autotune.model.trial_records import TrialRecord
 from autotune.protocol.codec import to_plain
-from autotune.search.history import History
+from autotune.search.history import FinishedTrial, History
 from autotune.settings import Settings
 from autotune.store.records import StudyRecord
 from autotune.study.budget import Budget
 from autotune.study.larger_batches import BatchGain
-from autotune.study.notes import _on_checkpoints, _on_ratio, notes_on_search
+from autotune.study.notes import _on_checkpoints, _on_ratio, notes_of, notes_on_search
 from autotune.verdict.aggregate import measurement_of
 from tests.unit.facts import cpu_machine, script_facts, search_spec
 from tests.unit.measure.simulated import make_blocks
+from tests.unit.runner.samples import block, rank
 
 
 def finals(*ratios: float, is_shared: bool) -> list[Final]:
@@ -93,3 +95,20 @@ def test_a_free_batch_is_offered_only_to_a_search_that_could_choose_the_batch(
     notes = " ".join(notes_on_search(study, Status.NO_GAIN, History([], Settings()), gains, budget))
     assert "At 2x the batch your device would do +50%" in notes
     assert ("--effective-batch" in notes) is is_offered
+
+
+@pytest.mark.parametrize(("num_skipped", "has_note"), [(1, True), (0, False)])
+def test_a_script_that_skips_many_of_its_steps_is_told_so(num_skipped: int, has_note: bool) -> None:
+    own = FinishedTrial(number=0, settings=Settings(), stage="baseline", outcome=Outcome.OK, samples_per_second=100.0)
+    skipping = rank(blocks=(block(num_skipped_steps=num_skipped),) * 12)
+    record = TrialRecord(
+        number=0,
+        settings=Settings(),
+        stage="baseline",
+        result=TrialResult(outcome=Outcome.OK, wall_s=5.0, ranks=(skipping,), measurement=measurement_of([skipping])),
+        started_at=datetime.now(UTC),
+        finished_at=datetime.now(UTC),
+        optuna_told=True,
+    )
+    notes = notes_of(Status.NO_GAIN, History((own,), own.settings), own, (record,), None)
+    assert any("12 of 120 optimizer steps were skipped" in note for note in notes) is has_note

@@ -454,6 +454,26 @@ def test_no_secret_of_an_errors_words_is_shown_in_the_finals(bench):
     assert "hunter2" not in repr(result) and "token=***" in result.reason
 
 
+def test_jobs_after_the_baseline_know_how_many_steps_it_skipped_also_after_a_resume(bench):
+    one = bench(max_trials=2)
+    jobs = []
+
+    class Skipping(FunctionRunner):
+        def start(self, job):
+            jobs.append(job)
+            run = super().start(job)
+            result = replace(run.result(), ranks=(rank(blocks=(block(num_skipped_steps=4),) * 12),))
+            run.result = lambda: result
+            return run
+
+    one.loop(Skipping(one.measure, FACTS)).run()
+    assert [job.own_skipped_share for job in jobs] == [0.0, 0.4]
+    resumed = one.loop(Skipping(one.measure, FACTS))
+    resumed.recover()
+    resumed.measure(one.space.script_settings, is_final=True)
+    assert jobs[-1].own_skipped_share == 0.4
+
+
 @pytest.mark.parametrize(
     ("start", "broken", "num_runs"),
     [

@@ -252,6 +252,12 @@ def test_samples_of_skipped_steps_trained_nothing() -> None:
     assert measured.samples_per_second == pytest.approx(6400 * 119 / 120)
 
 
+def test_where_a_script_skips_many_steps_by_itself_all_samples_compare_its_settings() -> None:
+    measured = measurement_of([rank(blocks=(block(num_skipped_steps=4),) * 12)])
+    assert measured is not None
+    assert measured.samples_per_second == pytest.approx(6400)
+
+
 def test_a_stored_report_gives_its_measurement_again() -> None:
     """All blocks are kept, so that a better rule can be applied to studies of long ago."""
     warm_up = (block(phase=Phase.WARMUP), block(phase=Phase.COMPUTE), block(phase=Phase.RAMP))
