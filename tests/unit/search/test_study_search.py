@@ -155,6 +155,15 @@ def test_without_a_number_of_trials_the_search_ends_when_nothing_more_is_expecte
     assert len(run(search, 500)) < 60
 
 
+@pytest.mark.parametrize(("num_trials", "is_noisy"), [(4, False), (10, True)])
+def test_a_few_trials_that_scatter_do_not_tell_a_noisy_machine(num_trials, is_noisy):
+    search = open_search(optuna.storages.InMemoryStorage())
+    for factor in (1.0, 1.5, 0.6, 1.4, 0.7, 1.6, 0.5, 1.3, 0.8, 1.5)[:num_trials]:
+        proposal = search.ask()
+        search.tell(proposal.number, result(Outcome.OK, rate=100.0 * factor, compute=500.0 * factor))
+    assert search.is_noisy is is_noisy
+
+
 def test_finalists_are_the_best_few_without_the_baseline():
     search = open_search(optuna.storages.InMemoryStorage())
     proposals = run(search, 15)

@@ -560,3 +560,13 @@ def test_without_a_trial_that_may_win_only_the_fewest_rounds_are_kept():
     hopeful_s = budget.reserve_s
     budget.keep_for((0, 1), is_noisy=True, num_rivals=0)
     assert budget.reserve_s == LEAST_ROUNDS * budget.round_s((0, 1)) < hopeful_s
+
+
+@pytest.mark.parametrize(("total_s", "keeps"), [(120.0, False), (900.0, True)])
+def test_a_short_search_keeps_no_time_for_the_memory_of_its_winner(total_s, keeps):
+    budget = Budget(total_s, 0.0, Clock())
+    for number in range(2):
+        budget.runs.trial_took(10.0, window_s=3.0, number=number)
+    before_s = budget.left_s
+    budget.keep_for_looks(1, Settings(num_workers=2))
+    assert (budget.left_s < before_s) is keeps
