@@ -196,6 +196,21 @@ for epoch in range(1000):
         train_on(x[:, :4], y)
 """
 
+LISTS_VARY = """
+def collate(items):
+    # As for detection: a tuple of inputs, each of its own size, those of the first batch by far the longest.
+    calls.append(0)
+    longest = 400 if len(calls) == 1 else 20 + len(calls) % 7
+    return [x.repeat(longest, 1) for x, y in items], [torch.full((longest,), y) for x, y in items]
+
+calls = []
+loader = DataLoader(Data(num_samples=20), batch_size=8, collate_fn=collate)
+for epoch in range(1000):
+    for xs, ys in loader:
+        time.sleep(sum(len(x) for x in xs) / 1e5)
+        train_on(torch.cat(xs), torch.cat(ys))
+"""
+
 ITERABLE = """
 class Stream(IterableDataset):
     def __iter__(self):

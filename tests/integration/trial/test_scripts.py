@@ -454,6 +454,17 @@ def test_the_rate_on_one_batch_is_no_bound_where_batches_differ_in_size(ground: 
     assert again.outcome == "ok", again.verdict
 
 
+def test_the_rate_on_one_batch_is_no_bound_where_inputs_differ_in_size_within_lists(ground: Ground) -> None:
+    """A detector's settings were a tenth faster than on the cached batch, and missed the finals for it."""
+    path = script(ground, loops.LISTS_VARY)
+    facts = ground.probe(path)
+    assert facts.loader is not None and "varying_inputs" in facts.notes
+    own = ground.trial(path, facts)
+    assert_in_force(own, num_workers=0)
+    assert own.verdict is not None and own.verdict.measurement is not None
+    assert own.verdict.measurement.compute_samples_per_second is None
+
+
 def test_a_last_batch_that_is_smaller_does_not_make_batches_vary(ground: Ground) -> None:
     text = loops.PLAIN.replace("Data()", "Data(num_samples=20)")
     for change in (text, text.replace("batch_size=8, shuffle=True", "batch_sampler=BatchSampler(range(20), 8, False)")):
