@@ -30,6 +30,10 @@ SHARED_ERROR = 0.08
 script on an H200, one was 0.10 off, one 0.07, and the rest no more than the noise: `python -m tests.benchmarks.live`.
 """
 
+LEAST_DEVICE_ROUNDS = 3
+"""Common rounds from which runs that the device paces have a smaller typical spread: two rounds agree by chance too
+often where runs have two speeds, as with kernels chosen anew by every process."""
+
 MIN_COMMON_ROUNDS = 2
 """A comparison needs two common rounds: the error follows from the spread of at least two pairs."""
 
@@ -49,7 +53,7 @@ class Final:
     is_shared: bool = False
     """True when the run had the process of earlier runs, and its rate may differ from that of a new process."""
     is_device_bound: bool = False
-    """True when the device set the pace of the run alone: such runs differ less than runs that wait for the host."""
+    """True when the device alone set the pace of the run: such runs differ less than runs that wait for the host."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.samples_per_second < math.inf:
@@ -147,7 +151,7 @@ def compare(
     others = {final.candidate for final in finals} - {candidate, against}
     by_round = [_log_rate_by_round(finals, other) for other in sorted(others)]
     pair = [final for final in finals if final.candidate in (candidate, against) and final.round in common]
-    is_device_bound = all(final.is_device_bound for final in pair)
+    is_device_bound = num >= LEAST_DEVICE_ROUNDS and all(final.is_device_bound for final in pair)
     half_width = pair_half_width(
         [ours[number] for number in common],
         [theirs[number] for number in common],

@@ -295,8 +295,15 @@ class ScriptFacts:
     no parameter has the shape of a convolution's weight. `deterministic`: the script requests kernels with reproducible
     results. `attention`: the model calls scaled_dot_product_attention. `own_attention`: the script switches kernels of
     attention on or off. `ddp`: DistributedDataParallel wraps the model. `pinned_process`: a library has taken cores
-    from the training process. `varying_inputs`: the model's inputs differ in shape. `kept_outputs`: outputs of the
-    model live longer than a step."""
+    from the training process. `varying_inputs`: the model's inputs differ in shape. `varying_batches`: they differ from
+    batch to batch, so that the rate on one batch is no bound of the rate on all. `kept_outputs`: outputs of the model
+    live longer than a step."""
+
+    @property
+    def batches_vary(self) -> bool:
+        """True when the rate on one batch says nothing of other batches."""
+        by_loader = self.foreign_batches_vary if self.loader is None else self.loader.batches_vary
+        return by_loader or "varying_batches" in self.notes
 
     @property
     def framework(self) -> str:

@@ -99,8 +99,9 @@ class TrialJob:
     script_steps: int | None = None
     """Optimizer steps of a script that ended too early; most of the steps must come after the warm-up. None for other
     scripts."""
-    own_skipped_share: float = 0.0
-    """Share of the optimizer steps that a gradient scaler skipped under the script's own settings."""
+    own_skipped_share: float | None = None
+    """Share of the optimizer steps that a gradient scaler skipped under the script's own settings; None before these
+    were measured."""
     samples_per_step: float | None = None
     """Samples of one optimizer step of all ranks under the script's own settings, as declared by the user."""
     config: str = ""

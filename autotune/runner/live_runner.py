@@ -325,11 +325,16 @@ def _unchanging(job: TrialJob) -> TrialJob:
         job,
         request=_NO_REQUEST,
         environment=tuple(pair for pair in job.environment if pair[0] not in by_call),
-        **_LIMITS,
+        **_KEPT_BY_TUNER,
     )
 
 
-_LIMITS: dict[str, Any] = {"start_limit_s": 1.0, "total_limit_s": 1.0, "ends_by": None}
-"""Kept by the tuner for each measurement: a compiled model gets a longer start, in a running process too."""
+_KEPT_BY_TUNER: dict[str, Any] = {
+    "start_limit_s": 1.0,
+    "total_limit_s": 1.0,
+    "ends_by": None,
+    "own_skipped_share": None,
+}
+"""Fields that no process reads: a compiled model gets a longer start, in a running process too."""
 
 _NO_REQUEST = MeasurementRequest(settings=Settings(), window=WindowRule(half_width_ratio=0.5, max_window_s=1.0))

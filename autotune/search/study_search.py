@@ -50,11 +50,12 @@ graphs only on an idle device, and no other change gains as much on an idle devi
 LEAST_BEFORE_LAST = 8
 """Fewest trials before the last: a search with fewer spends its trials on gains."""
 
+LEAST_SCATTERED = 8
+"""Measured trials from which their scatter tells a noisy machine: the forecast errs more after fewer trials. After four
+of GPT-2 on an H200, whose runs differ by 0.3 %, half of two minutes was kept for the finals of a noisy machine."""
+
 ALL_TRIED = "Every setting worth a trial was tried."
 
-LEAST_SCATTERED = 8
-"""Measured trials from which their scatter tells a noisy machine. After four trials of GPT-2 on an H200, whose rates
-differ by 0.3 %, the machine looked noisy, and half of two minutes was kept for the finals."""
 TIME_SPENT = "The time left is too short for another trial and its finals."
 
 
@@ -257,7 +258,7 @@ class Search:
     def is_noisy(self) -> bool:
         """True when the rates of trials scatter more than on a quiet machine.
 
-        A few trials do not tell scatter from a forecast that knows little: it then expects less of the settings.
+        With few trials the forecast itself is poor, and its errors look like scatter.
         """
         history = self.history
         return len(history.feasible) >= LEAST_SCATTERED and forecast(history).extra_noise_ratio > 0

@@ -43,9 +43,11 @@ FINAL_WINDOW_S = 5.0
 """Usual length of a final's window, in seconds; when time is short, windows are shorter."""
 LIMIT_FACTOR = 2.0
 """Least limit of a trial as a multiple of its expected time, where the finals may have to start another process."""
-LOOKS_SHARE = 0.1
-"""Largest share of the given time kept for the memory of the winner, after the finals. A shorter search keeps no time
-for it: a fifth of two minutes, kept for it, cost GPT-2 on an H200 the six trials that make it a tenth faster."""
+LOOKS_SHARE = 0.2
+"""Largest share of the given time kept for the memory of the winner, after the finals."""
+LEAST_S_FOR_LOOKS = 300.0
+"""Shortest search, in seconds, that keeps time for the memory of the winner. A fifth of two minutes was as much as six
+trials of GPT-2 on an H200, which make its settings a tenth faster."""
 LOOKS_S = 15.0
 """Expected time of five measurements in a process that has measured, in seconds: switch, warm-up, window."""
 
@@ -166,16 +168,16 @@ class Budget:
     def keep_for_looks(self, number: int, settings: Settings) -> None:
         """Keeps time for the memory of a trial after the finals, in a new process or in the process of shared finals.
 
-        A short search keeps none, and measures the memory in what the finals leave. The fewest rounds of two contenders
-        come first too: the tolerated overrun leaves the looks out.
+        A search shorter than LEAST_S_FOR_LOOKS keeps none, and measures the memory in the time that the finals leave.
+        The fewest rounds of two contenders come first too: the tolerated overrun leaves the looks out.
 
         Args:
             number: Number of the trial.
             settings: Settings of the trial.
         """
         start_s = 0.0 if self.plans_sharing else self.fresh_s(number, settings)
-        needed_s = start_s + LOOKS_S
-        self._looks_s = needed_s if needed_s <= LOOKS_SHARE * self._total_s else 0.0
+        is_long = self._total_s >= LEAST_S_FOR_LOOKS
+        self._looks_s = min(LOOKS_SHARE * self._total_s, start_s + LOOKS_S) if is_long else 0.0
 
     def fresh_s(self, number: int, settings: Settings) -> float:
         """Expected time of a trial's settings in a new process with the shortest window, in seconds."""

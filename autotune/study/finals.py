@@ -781,12 +781,16 @@ def _as_finals(records: Sequence[FinalRecord]) -> list[Final]:
 
 
 def _is_device_bound(result: TrialResult) -> bool:
-    """Whether the device was never idle in the window, and the blocks of the window were alike."""
+    """Whether the device alone set the pace of the window, undisturbed, and the blocks of the window were alike.
+
+    Of several ranks, a device that waits for another rank looks busy.
+    """
     measurement, seen = result.measurement, result.surroundings
-    if measurement is None or seen is None or seen.device_utilization is None:
+    if measurement is None or seen is None or seen.device_utilization is None or len(result.ranks) > 1:
         return False
     half = (measurement.high - measurement.low) / 2
-    return seen.device_utilization >= BUSY_DEVICE and half <= ALIKE_BLOCKS * measurement.samples_per_second
+    is_alike = half <= ALIKE_BLOCKS * measurement.samples_per_second
+    return seen.device_utilization >= BUSY_DEVICE and is_alike and not seen.device_disturbances
 
 
 def _without_failures(finals: list[Final], own: int) -> list[Final]:

@@ -43,6 +43,8 @@ class Jobs:
     target: Target
     facts: ScriptFacts | None = None
     script_settings: Settings | None = None
+    own_skipped_share: float | None = None
+    """Share of optimizer steps skipped under the script's own settings; None before these were measured."""
 
     @property
     def maps(self) -> tuple[tuple[str, str], ...]:
@@ -199,6 +201,7 @@ class Jobs:
             cap_fraction=self.target.cap_fraction,
             host_cap_bytes=self.target.host_cap_bytes,
             outside_allocator_bytes=self.facts.outside_allocator_bytes if self.facts is not None else None,
+            own_skipped_share=self.own_skipped_share,
             samples_per_step=self.spec.samples_per_step,
             start_limit_s=start_limit_s,
             total_limit_s=total_limit_s,

@@ -147,12 +147,13 @@ def _on_ratio(comparison: Comparison | None) -> Iterator[str]:
 
 def _on_skips(baseline: FinishedTrial | None, trials: Sequence[TrialRecord]) -> Iterator[str]:
     """A note on a script that skips many of its own steps."""
-    own = [record for record in trials if baseline is not None and record.number == baseline.number]
+    is_measured = baseline is not None and baseline.outcome.is_complete
+    own = [record for record in trials if is_measured and baseline is not None and record.number == baseline.number]
     skipped = [why for record in own for rank in record.result.ranks if (why := why_skipped(rank))]
     if skipped:
         yield (
-            f"Under the script's own settings {skipped[0].rstrip('.')}: it may learn little. The speed of all its "
-            "steps is measured all the same."
+            f"Under the script's own settings {skipped[0]} All settings are compared by the speed of all steps, with "
+            "the skipped ones."
         )
 
 

@@ -39,7 +39,7 @@ from autotune.study.stop import StopRequest, wait_for
 from autotune.units import format_minutes, format_seconds
 from autotune.verdict.format_parity import references_of
 from autotune.verdict.judge import has_diverged
-from autotune.verdict.skipped_steps import skipped_share
+from autotune.verdict.skipped_steps import most_skipped_share
 
 RENEW_EVERY_S = 30.0
 LEAST_HOPE = 0.9
@@ -103,8 +103,8 @@ class TrialLoop:
         """Expected gain of a minute when the latest trial began, as a share of the best rate; None when unknown."""
         self._references: dict[str, LossReference] = {}
         """First losses in fp32, by the digest of the initial weights and the first batch."""
-        self._own_skipped_share = 0.0
-        """Share of optimizer steps that a gradient scaler skipped under the script's own settings."""
+        self._own_skipped_share: float | None = None
+        """Share of optimizer steps that a gradient scaler skipped under the script's own settings; None if unknown."""
         self._script_end = ScriptEnd()
         self._study, self._search, self._jobs, self._runner = study, search, jobs, runner
         self._repository, self._budget, self._stop, self._on_event = repository, budget, stop, on_event
@@ -128,7 +128,6 @@ class TrialLoop:
         """
         for record in self._repository.trials(self._study):
             self._learn_losses(record.result)
-            self._learn_own_skips(record.result, record.settings)
             if record.result.outcome.is_finished:
                 self._learn_duration(record.result, record.number, record.settings)
         self._others = self._live_others()
@@ -309,7 +308,8 @@ class TrialLoop:
         """Runs the script, at most until the end of the search's time; a trial leaves the finals their time."""
         references = tuple(self._references.values())
         request = replace(job.request, references=references)
-        job = self._script_end.written_to(replace(job, request=request, own_skipped_share=self._own_skipped_share))
+        job = replace(job, request=request, own_skipped_share=self._own_skips())
+        job = self._script_end.written_to(job)
         found = self._wait_for_quiet()
         left_s = self._budget.left_to_finals_s if is_final else self._limit_s(job)
         self._ends_at_s = self._budget.spent_s + left_s
@@ -378,10 +378,13 @@ class TrialLoop:
         for reference in references_of(result, own.precision):
             self._references.setdefault(reference.start_digest, reference)
 
-    def _learn_own_skips(self, result: TrialResult, settings: Settings) -> None:
-        """Keeps how many steps the script's own settings skip: other settings of its number format may skip as many."""
-        if settings == self._search.script_settings and result.outcome is Outcome.OK:
-            self._own_skipped_share = max((skipped_share(rank.blocks) for rank in result.ranks), default=0.0)
+    def _own_skips(self) -> float | None:
+        """How many steps the script's own settings skip, by their trial in this tuner or another; None before it."""
+        if self._own_skipped_share is None and (baseline := self._search.history.baseline) is not None:
+            records = self._repository.trials(self._study)
+            own = [record.result for record in records if record.number == baseline.number]
+            self._own_skipped_share = most_skipped_share(own[0].ranks) if own else None
+        return self._own_skipped_share
 
     def _learn_duration(self, result: TrialResult, number: int, settings: Settings) -> None:
         is_whole = result.outcome is Outcome.OK and result.measurement is not None
@@ -438,7 +441,6 @@ class TrialLoop:
         self._repository.add_spent(self._study, self._budget.unsaved_s())
         self._learn_duration(result, proposal.number, proposal.settings)
         self._learn_losses(result)
-        self._learn_own_skips(result, proposal.settings)
         rate = result.measurement.samples_per_second if result.measurement else 0.0
         is_best = result.outcome is Outcome.OK and rate > (best_before or 0.0)
         self._on_event(

@@ -14,7 +14,6 @@ from autotune.model.result import RankStatus
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.progress_marks import Mark
-from autotune.settings.compile_mode import sizes_vary
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.apply.environment_seams import adapt_to_large_blocks
 from autotune.trial.live.windows import Windows
@@ -238,7 +237,7 @@ class MeasuredSession(ScriptQuestions):
             incumbent_samples_per_second=incumbent / world_size if incumbent is not None else None,
             samples_per_step=self._declared_samples(world_size),
             has_foreign_loader=self._counts_foreign,
-            batches_vary=sizes_vary(facts),
+            batches_vary=facts.batches_vary,
             is_compute_only=self._job.request.batch_probe_factor > 1,
             epoch_micro_batches=self._batch_source.epoch.num_batches if self._has_loader else None,
             first_batch_s=self._batch_source.first_batch_s,

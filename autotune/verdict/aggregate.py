@@ -20,17 +20,19 @@ from autotune.measure.interval import estimate_rate
 from autotune.measure.window_stopping import LEAST_BLOCKS
 from autotune.model.facts import ScriptFacts
 from autotune.model.result import Measurement, RankResult, RankStatus
-from autotune.verdict.skipped_steps import counted_samples
 
 RACED_MARGIN = 0.02
 """Most excess of a true rate over the rate of the fastest step, by the clock's grain and a lucky step."""
 
 
-def measurement_of(ranks: Sequence[RankResult]) -> Measurement | None:
+def measurement_of(ranks: Sequence[RankResult], *, counts_skipped: bool = False) -> Measurement | None:
     """Throughput over all ranks: all samples over the slowest rank's time; None with too few blocks.
 
-    Samples of a few skipped optimizer steps do not count, and the start of an epoch is spread over the epoch's samples.
-    Blocks with a checkpoint do not count.
+    The start of an epoch is spread over the epoch's samples. Blocks with a checkpoint do not count.
+
+    Args:
+        ranks: Reports of all ranks.
+        counts_skipped: Whether samples of skipped optimizer steps count.
     """
     windows = without_checkpoints([rank.blocks for rank in ranks])
     if min(len(window) for window in windows) < LEAST_BLOCKS:
@@ -38,7 +40,7 @@ def measurement_of(ranks: Sequence[RankResult]) -> Measurement | None:
     estimates = [estimate_rate(window) for window in windows]
     slowest = max(range(len(windows)), key=lambda i: _seconds_per_step(windows[i]))
     chosen = estimates[slowest]
-    steady = _rate(windows, slowest)
+    steady = _rate(windows, slowest, counts_skipped=counts_skipped)
     restart_s, epoch_s = _restart_s(ranks, windows), _epoch_s(ranks[slowest], windows[slowest])
     rate = steady
     if restart_s is not None and epoch_s is not None:
@@ -124,10 +126,20 @@ def _seconds_per_step(window: Sequence[Block]) -> float:
     return sum(block.duration_s for block in window) / sum(block.num_steps for block in window) / steady_factor(window)
 
 
-def _rate(windows: Sequence[Sequence[Block]], slowest: int) -> float:
+def _rate(windows: Sequence[Sequence[Block]], slowest: int, *, counts_skipped: bool) -> float:
     """Samples per step over all ranks, over the slowest rank's seconds per step."""
-    per_step = sum(counted_samples(window) / sum(b.num_steps for b in window) for window in windows)
+    samples_of = _samples if counts_skipped else _trained_samples
+    per_step = sum(samples_of(window) / sum(b.num_steps for b in window) for window in windows)
     return per_step / _seconds_per_step(windows[slowest])
+
+
+def _samples(window: Sequence[Block]) -> float:
+    return sum(block.num_samples for block in window)
+
+
+def _trained_samples(window: Sequence[Block]) -> float:
+    """Samples of completed optimizer steps; samples of skipped steps trained nothing."""
+    return sum(block.num_samples * (1 - block.num_skipped_steps / block.num_steps) for block in window)
 
 
 def _micro_step_s(window: Sequence[Block]) -> float:

@@ -17,7 +17,7 @@ from autotune.verdict.accumulation_parity import why_other_sum
 from autotune.verdict.aggregate import measurement_of
 from autotune.verdict.format_parity import NOT_CLAIMED, parity_gap, why_no_parity
 from autotune.verdict.in_force import missed_settings, moved_settings, text_in_force
-from autotune.verdict.skipped_steps import allowed_share, why_skipped
+from autotune.verdict.skipped_steps import allowed_share, counts_skipped, why_skipped
 
 ENDED_EARLY = "The script ended before enough was measured; give it more to do, for instance more epochs."
 TOO_FEW_STEPS = "The window ended at its limit with too few steps to be judged: they took far longer than in the probe."
@@ -245,7 +245,7 @@ def _from_result(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> 
     if reason:
         return Verdict(outcome=Outcome.INVALID, reason=reason, missed=_missed(job, ranks))
     try:
-        measurement = measurement_of(ranks)
+        measurement = measurement_of(ranks, counts_skipped=counts_skipped(job, ranks))
     except (ValueError, ArithmeticError) as error:
         return Verdict(outcome=Outcome.CRASHED, reason=f"Its report is impossible: {_first_line(str(error))}.")
     if measurement is None:

@@ -1,7 +1,7 @@
 """Optimizer steps that a gradient scaler skipped because gradients overflowed. Pure.
 
-The steps of a script's own number format are skipped whatever the other settings are, so only a much larger share than
-under the script's own settings counts against settings.
+A script that skips many steps by itself is measured all the same. What its own settings skip decides for all trials of
+the study which samples count, and how many steps other settings may skip.
 """
 
 from __future__ import annotations
@@ -13,16 +13,22 @@ from autotune.model.result import RankResult
 from autotune.protocol.job import TrialJob
 
 MAX_SKIPPED_SHARE = 0.05
-"""Largest share of skipped steps in the window: with more, a trial trains too little in the measured time."""
-OWN_SKIPS_FACTOR = 2.0
-"""Largest share of skipped steps in the script's own number format, as a multiple of the share under the script's own
-settings: the share changes while the script trains."""
+"""Largest share of skipped steps in the window of settings to which the script is no exception: with more, a trial
+trains too little in the measured time."""
+OWN_SKIPS_FACTOR, MOST_SKIPPED_SHARE = 2.0, 0.9
+"""Largest share of skipped steps in the number format of a script that skips many by itself: so many times the share of
+the script's own settings, since the share changes while a script trains, and this share at most."""
 
 
 def skipped_share(blocks: Sequence[Block]) -> float:
     """Share of skipped steps in the window; 0 without a window."""
     num_steps, num_skipped = _counts(blocks)
     return num_skipped / num_steps if num_steps else 0.0
+
+
+def most_skipped_share(ranks: Sequence[RankResult]) -> float:
+    """Largest share of skipped steps in the window of a rank; 0 without ranks."""
+    return max((skipped_share(rank.blocks) for rank in ranks), default=0.0)
 
 
 def why_skipped(rank: RankResult, allowed_share: float = MAX_SKIPPED_SHARE) -> str:
@@ -36,26 +42,40 @@ def why_skipped(rank: RankResult, allowed_share: float = MAX_SKIPPED_SHARE) -> s
 def allowed_share(job: TrialJob) -> float:
     """Largest share of skipped steps with which a trial of the job is measured.
 
-    Any share under the script's own settings, whose speed is the baseline; more than usual under other settings with
-    the script's own number format, if the script's own settings skip as many steps.
+    The first trial has the script's own settings, and may skip nearly all steps. Later trials may skip more than a few
+    only in the script's own number format, and only if the first trial did.
     """
-    own, asked = job.script_settings, job.request.settings
-    if own is None or asked is None or asked == own:
-        return 1.0
-    if asked.precision is not own.precision:
+    if job.own_skipped_share is None:
+        return MOST_SKIPPED_SHARE if _is_own(job) else MAX_SKIPPED_SHARE
+    if not _has_own_format(job):
         return MAX_SKIPPED_SHARE
-    return max(MAX_SKIPPED_SHARE, OWN_SKIPS_FACTOR * job.own_skipped_share)
+    return max(MAX_SKIPPED_SHARE, min(MOST_SKIPPED_SHARE, OWN_SKIPS_FACTOR * job.own_skipped_share))
 
 
-def counted_samples(window: Sequence[Block]) -> float:
-    """Samples of the window's completed steps, or of all steps where more than a few were skipped.
+def counts_skipped(job: TrialJob, ranks: Sequence[RankResult]) -> bool:
+    """Whether samples of skipped steps count in the job's rate: only if the script's own settings skip many steps.
 
-    Samples of skipped steps trained nothing. More than a few are skipped only where the script's own settings skip as
-    many, so that the samples of all steps compare the settings.
+    All trials of such a study compare speed alone. In other studies a skipped step has trained nothing.
     """
-    if skipped_share(window) > MAX_SKIPPED_SHARE:
-        return sum(block.num_samples for block in window)
-    return sum(block.num_samples * (1 - block.num_skipped_steps / block.num_steps) for block in window)
+    own_share = job.own_skipped_share
+    if own_share is None:
+        own_share = most_skipped_share(ranks) if _is_own(job) else 0.0
+    return own_share > MAX_SKIPPED_SHARE
+
+
+def _is_own(job: TrialJob) -> bool:
+    """Whether the job has the script's own settings."""
+    asked, own = job.request.settings, job.script_settings
+    if asked is None or own is None:
+        return True
+    is_cpu = job.device == "cpu"
+    return asked.canonical(device_is_cpu=is_cpu) == own.canonical(device_is_cpu=is_cpu)
+
+
+def _has_own_format(job: TrialJob) -> bool:
+    """Whether the job has the script's own number format."""
+    asked, own = job.request.settings, job.script_settings
+    return asked is None or own is None or asked.precision is own.precision
 
 
 def _counts(blocks: Sequence[Block]) -> tuple[int, int]:

@@ -36,6 +36,8 @@ class RootCalls:
         self._steps = steps
         self._shapes: dict[int, set[Shapes]] = {}
         """Shapes of all inputs, by root."""
+        self._in_turn: dict[int, list[Shapes]] = {}
+        """Shapes of all inputs of all roots in the order of the calls, by the number of backward passes before."""
         self._outputs: list[tuple[StorageWeakRef, int, int]] = []
         """Memory and address of outputs, and the number of backward passes at the call."""
         self.keeps_outputs = False
@@ -82,8 +84,19 @@ class RootCalls:
         """Whether inputs of a root differ in shape, beyond a smaller last batch."""
         return any(_vary(shapes) for shapes in self._shapes.values())
 
+    @property
+    def batches_vary(self) -> bool:
+        """Whether the model's work differs from batch to batch: its inputs differ in shape, and not alike per batch.
+
+        A model that gets crops of two sizes of every batch does the same work for every batch.
+        """
+        in_turn = {tuple(shape for call in calls for shape in call) for calls in self._in_turn.values()}
+        return self.inputs_vary and _vary(in_turn)
+
     def _called(self, root: int, inputs: list[torch.Tensor]) -> None:
-        self._shapes.setdefault(root, set()).add(tuple(tuple(tensor.shape) for tensor in inputs))
+        shapes = tuple(tuple(tensor.shape) for tensor in inputs)
+        self._shapes.setdefault(root, set()).add(shapes)
+        self._in_turn.setdefault(self._steps.num_backwards, []).append(shapes)
         places, now = {memory_of(tensor)[0] for tensor in inputs}, self._steps.num_backwards
         alive = [each for each in self._outputs if not each[0].expired()]  # type: ignore[no-untyped-call]
         self.keeps_outputs |= any(

@@ -353,6 +353,7 @@ class ScriptDetector:
             "ddp": bool(self._own_ddp()),
             "pinned_process": self._loaders.is_pinned,
             "varying_inputs": self._calls.inputs_vary,
+            "varying_batches": self._calls.batches_vary,
             "kept_outputs": self._calls.keeps_outputs,
             "unguarded_spawn": self._loaders.start_method not in ("", "fork") and not is_guarded(),
         }

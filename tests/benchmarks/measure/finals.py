@@ -4,8 +4,8 @@
 
 A cell is the noise of one run (the standard deviation of its rate's logarithm) and a kind of disturbance: none, one run
 in ten loses 10 to 50 % of its rate, whole rounds are 30 % faster or slower, the baseline's runs are three times as
-noisy as the others', or the device alone sets the pace and one run in twenty loses 3 to 12 %. Finals go on while the
-answer is open, or end after a number of rounds for want of time.
+noisy as the others', or the device alone sets the pace and one run in twenty loses 3 to 12 %, or every other run 8 %.
+Finals go on while the answer is open, or end after a number of rounds for want of time.
 
 With `--ratios`, instead: how far the ratio of a found gain is from the truth, as a mean over all rounds and as
 published.
@@ -24,9 +24,9 @@ from autotune.study.budget import MAX_ROUNDS, NUM_ROUNDS
 from autotune.study.finals import WORTH_A_ROUND, is_look
 
 NOISES = (0.005, 0.01, 0.03, 0.1, 0.3)
-PACED = "paced by the device"
-KINDS = ("quiet", "disturbed runs", "drifting rounds", "uneven runs", PACED)
-SHARE_DISTURBED, SHARE_LOST, DRIFT, UNEVEN = 0.1, 0.05, 0.3, 3.0
+PACED, TWO_SPEEDS = "paced by the device", "paced, of two speeds"
+KINDS = ("quiet", "disturbed runs", "drifting rounds", "uneven runs", PACED, TWO_SPEEDS)
+SHARE_DISTURBED, SHARE_LOST, DRIFT, UNEVEN, SLOW = 0.1, 0.05, 0.3, 3.0, 0.08
 LAST_ROUNDS = (2, 4, 12)
 """Numbers of rounds after which the time ends."""
 RATIO_NOISES = (0.03, 0.1, 0.2)
@@ -46,6 +46,7 @@ def rounds(rng: random.Random, gains: Sequence[float], noise: float, kind: str, 
             uneven = UNEVEN if kind == "uneven runs" and candidate == 0 else 1.0
             lost = rng.uniform(0.1, 0.7) if kind == "disturbed runs" and rng.random() < SHARE_DISTURBED else 0.0
             lost = rng.uniform(0.03, 0.12) if kind == PACED and rng.random() < SHARE_LOST else lost
+            lost = SLOW if kind == TWO_SPEEDS and rng.random() < 0.5 else lost
             rate = 100.0 * gain * math.exp(rng.gauss(0.0, uneven * noise) + drift - lost)
             finals.append(
                 Final(
@@ -54,7 +55,7 @@ def rounds(rng: random.Random, gains: Sequence[float], noise: float, kind: str, 
                     samples_per_second=rate,
                     peak_memory_bytes=1,
                     feasible=True,
-                    is_device_bound=kind == PACED,
+                    is_device_bound=kind in (PACED, TWO_SPEEDS),
                 )
             )
     return finals

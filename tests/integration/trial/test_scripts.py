@@ -458,7 +458,7 @@ def test_the_rate_on_one_batch_is_no_bound_where_inputs_differ_in_size_within_li
     """A detector's settings were a tenth faster than on the cached batch, and missed the finals for it."""
     path = script(ground, loops.LISTS_VARY)
     facts = ground.probe(path)
-    assert facts.loader is not None and "varying_inputs" in facts.notes
+    assert facts.loader is not None and {"varying_inputs", "varying_batches"} <= set(facts.notes)
     own = ground.trial(path, facts)
     assert_in_force(own, num_workers=0)
     assert own.verdict is not None and own.verdict.measurement is not None

@@ -72,16 +72,17 @@ def test_two_rounds_that_agree_by_chance_beside_rates_that_jump_are_no_gain():
     assert not compare(finals_of({0: [100.0, 180.0], 1: [125.0, 225.0]}), 1, 0).is_gain
 
 
-def test_two_rounds_of_runs_that_the_device_paces_find_a_gain_of_a_tenth():
-    finals = finals_of({0: [0.705, 0.7135], 1: [0.7836, 0.7884]})
+def test_three_rounds_of_runs_that_the_device_paces_find_a_gain_of_two_percent_and_two_do_not():
+    finals = finals_of({0: [0.705, 0.7135, 0.71], 1: [0.7191, 0.7278, 0.7242]})
     paced = [replace(final, is_device_bound=True) for final in finals]
     assert not compare(finals, 1, 0).is_gain
     assert compare(paced, 1, 0).is_gain
+    assert compare(paced[:2] + paced[3:5], 1, 0) == compare(finals[:2] + finals[3:5], 1, 0)
 
 
 def test_one_run_that_waits_for_the_host_makes_the_whole_comparison_one_of_such_runs():
-    finals = finals_of({0: [0.705, 0.7135], 1: [0.7836, 0.7884], 2: [0.7, 0.7]})
-    paced = [replace(final, is_device_bound=final.candidate != 1 or final.round == 0) for final in finals]
+    finals = finals_of({0: [0.705, 0.7135, 0.71], 1: [0.7191, 0.7278, 0.7242], 2: [0.7, 0.7, 0.7]})
+    paced = [replace(final, is_device_bound=final.candidate != 1 or final.round > 0) for final in finals]
     assert compare(paced, 1, 0) == compare(finals, 1, 0)
 
 

@@ -208,6 +208,11 @@ def test_kernels_of_attention_in_a_graph_of_the_scripts_own_need_a_new_process()
     assert why_fresh(plain, changed(plain, settings=replace(OWN, sdpa_backend="flash"))) == ""
 
 
+def test_what_the_tuner_alone_reads_of_a_job_asks_for_no_new_process() -> None:
+    later = replace(asks(settings=replace(OWN, precision="bf16")), own_skipped_share=0.3, start_limit_s=99.0)
+    assert why_fresh(asks(), later) == ""
+
+
 def test_a_process_can_go_on_with_a_job_that_serves_and_changes_nothing_read_at_the_start() -> None:
     runner, own = LiveRunner(Starter()), asks()
     assert runner.can_switch(own, changed(own, settings=replace(OWN, num_workers=2)))

@@ -562,7 +562,7 @@ def test_without_a_trial_that_may_win_only_the_fewest_rounds_are_kept():
     assert budget.reserve_s == LEAST_ROUNDS * budget.round_s((0, 1)) < hopeful_s
 
 
-@pytest.mark.parametrize(("total_s", "keeps"), [(120.0, False), (900.0, True)])
+@pytest.mark.parametrize(("total_s", "keeps"), [(120.0, False), (299.0, False), (300.0, True), (900.0, True)])
 def test_a_short_search_keeps_no_time_for_the_memory_of_its_winner(total_s, keeps):
     budget = Budget(total_s, 0.0, Clock())
     for number in range(2):

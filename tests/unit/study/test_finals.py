@@ -31,6 +31,7 @@ from autotune.study.publish import status_of
 from autotune.study.stop import StopRequest
 from autotune.study.trial_loop import NO_LATER_FINALS
 from tests.unit.grids import ok
+from tests.unit.runner.samples import rank
 
 RATES = {0: 100.0, 1: 150.0, 2: 148.0, 3: 120.0, 4: 70.0}
 """Trial 0 is the baseline."""
@@ -50,6 +51,7 @@ class Bench:
     """Share of the time in which the device works."""
     half_width_ratio: float = 0.02
     """Half the interval of a run, as a share of its rate."""
+    num_ranks: int = 1
     now_s: float = 0.0
     records: list[FinalRecord] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
@@ -138,6 +140,7 @@ class Bench:
             is_near_cap=settings.num_workers in self.thrashing,
             peak_memory_bytes=self.peaks.get(settings.num_workers),
             surroundings=Surroundings(window_s=window_s, device_utilization=self.utilization),
+            ranks=tuple(rank(rank=number, world_size=self.num_ranks) for number in range(self.num_ranks)),
         )
 
     def record_final(self, study: str, record: FinalRecord) -> None:
@@ -735,16 +738,21 @@ def test_finals_end_once_every_other_contender_is_slower_than_the_script(monkeyp
 
 
 @pytest.mark.parametrize(
-    ("utilization", "half_width_ratio", "is_gain"), [(0.99, 0.01, True), (None, 0.01, False), (0.99, 0.02, False)]
+    ("utilization", "half_width_ratio", "num_ranks", "is_gain"),
+    [(0.99, 0.01, 1, True), (None, 0.01, 1, False), (0.99, 0.02, 1, False), (0.99, 0.01, 2, False)],
 )
-def test_two_rounds_prove_a_gain_of_a_twelfth_where_the_device_alone_sets_the_pace(
-    utilization: float | None, half_width_ratio: float, is_gain: bool
+def test_three_rounds_prove_a_gain_of_two_percent_where_one_device_alone_sets_the_pace(
+    utilization: float | None, half_width_ratio: float, num_ranks: int, is_gain: bool
 ) -> None:
     seen = Bench(
-        42.0, utilization=utilization, half_width_ratio=half_width_ratio, factors={1: (0.722,)}
-    )  # 1.083 times the script's own
+        66.0,
+        utilization=utilization,
+        half_width_ratio=half_width_ratio,
+        num_ranks=num_ranks,
+        factors={1: (0.68,)},  # 1.02 times the script's own
+    )
     result = seen.run(1)
-    assert seen.rounds(0) == [0, 1]
+    assert seen.rounds(0) == [0, 1, 2]
     assert (result.winner.number == 1) is is_gain
 
 

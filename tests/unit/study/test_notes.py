@@ -97,15 +97,18 @@ def test_a_free_batch_is_offered_only_to_a_search_that_could_choose_the_batch(
     assert ("--effective-batch" in notes) is is_offered
 
 
-@pytest.mark.parametrize(("num_skipped", "has_note"), [(1, True), (0, False)])
-def test_a_script_that_skips_many_of_its_steps_is_told_so(num_skipped: int, has_note: bool) -> None:
-    own = FinishedTrial(number=0, settings=Settings(), stage="baseline", outcome=Outcome.OK, samples_per_second=100.0)
+@pytest.mark.parametrize(
+    ("num_skipped", "outcome", "has_note"),
+    [(1, Outcome.OK, True), (0, Outcome.OK, False), (9, Outcome.INVALID, False)],
+)
+def test_a_script_that_skips_many_of_its_steps_is_told_so(num_skipped: int, outcome: Outcome, has_note: bool) -> None:
+    own = FinishedTrial(number=0, settings=Settings(), stage="baseline", outcome=outcome, samples_per_second=100.0)
     skipping = rank(blocks=(block(num_skipped_steps=num_skipped),) * 12)
     record = TrialRecord(
         number=0,
         settings=Settings(),
         stage="baseline",
-        result=TrialResult(outcome=Outcome.OK, wall_s=5.0, ranks=(skipping,), measurement=measurement_of([skipping])),
+        result=TrialResult(outcome=outcome, wall_s=5.0, ranks=(skipping,), measurement=measurement_of([skipping])),
         started_at=datetime.now(UTC),
         finished_at=datetime.now(UTC),
         optuna_told=True,

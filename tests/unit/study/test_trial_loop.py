@@ -454,7 +454,7 @@ def test_no_secret_of_an_errors_words_is_shown_in_the_finals(bench):
     assert "hunter2" not in repr(result) and "token=***" in result.reason
 
 
-def test_jobs_after_the_baseline_know_how_many_steps_it_skipped_also_after_a_resume(bench):
+def test_jobs_after_the_baseline_know_how_many_steps_it_skipped_in_every_tuner_of_the_study(bench):
     one = bench(max_trials=2)
     jobs = []
 
@@ -466,11 +466,10 @@ def test_jobs_after_the_baseline_know_how_many_steps_it_skipped_also_after_a_res
             run.result = lambda: result
             return run
 
+    other = one.loop(Skipping(one.measure, FACTS))  # that joined before the baseline ended
     one.loop(Skipping(one.measure, FACTS)).run()
-    assert [job.own_skipped_share for job in jobs] == [0.0, 0.4]
-    resumed = one.loop(Skipping(one.measure, FACTS))
-    resumed.recover()
-    resumed.measure(one.space.script_settings, is_final=True)
+    assert [job.own_skipped_share for job in jobs] == [None, 0.4]
+    other.measure(one.space.script_settings, is_final=True)
     assert jobs[-1].own_skipped_share == 0.4
 
 

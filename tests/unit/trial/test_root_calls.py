@@ -89,3 +89,23 @@ def test_calls_without_gradients_are_left_out() -> None:
 )
 def test_shapes_vary_beyond_a_smaller_last_batch(shapes: list[tuple[int, ...]], vary: bool) -> None:
     assert Job().train(*shapes).inputs_vary is vary
+
+
+@pytest.mark.parametrize(
+    ("batches", "vary"),
+    [
+        ([[(2, 8, 4), (6, 3, 4)]] * 5, False),
+        ([[(2, 8, 4), (6, 3, 4)]] * 4 + [[(1, 8, 4), (3, 3, 4)]], False),
+        ([[(2, 8, 4)], [(2, 5, 4)], [(2, 7, 4)]], True),
+        ([[(2, 8, 4), (6, 3, 4)], [(2, 8, 4), (6, 2, 4)]], True),
+    ],
+    ids=["crops of two sizes", "a smaller last batch", "lengths", "crops of random sizes"],
+)
+def test_the_work_of_a_batch_differs_only_where_its_shapes_differ_from_batch_to_batch(
+    batches: list[list[tuple[int, ...]]], vary: bool
+) -> None:
+    job = Job()
+    for shapes in batches:
+        sum(job.model(torch.randn(shape)).sum() for shape in shapes).backward()  # type: ignore[union-attr]
+        job.counts.num_backwards += 1
+    assert job.calls.inputs_vary and job.calls.batches_vary is vary
