@@ -46,8 +46,8 @@ LIMIT_FACTOR = 2.0
 LOOKS_SHARE = 0.2
 """Largest share of the given time kept for the memory of the winner, after the finals."""
 LEAST_S_FOR_LOOKS = 300.0
-"""Shortest search, in seconds, that keeps time for the memory of the winner. A fifth of two minutes was as much as six
-trials of GPT-2 on an H200, which make its settings a tenth faster."""
+"""Shortest search, in seconds, that keeps time for the memory of the winner. A fifth of two minutes was the time of six
+trials of GPT-2 on an H200, and these trials made its settings a tenth faster."""
 LOOKS_S = 15.0
 """Expected time of five measurements in a process that has measured, in seconds: switch, warm-up, window."""
 

@@ -1,7 +1,7 @@
 """Optimizer steps that a gradient scaler skipped because gradients overflowed. Pure.
 
-A script that skips many steps by itself is measured all the same. What its own settings skip decides for all trials of
-the study which samples count, and how many steps other settings may skip.
+A script that skips many steps by itself is measured all the same. The share of skipped steps under its own settings
+decides for all trials of the study: whether samples of skipped steps count, and how many steps other settings may skip.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from autotune.model.result import RankResult
 from autotune.protocol.job import TrialJob
 
 MAX_SKIPPED_SHARE = 0.05
-"""Largest share of skipped steps in the window of settings to which the script is no exception: with more, a trial
-trains too little in the measured time."""
+"""Largest share of skipped steps in the window of a usual trial: with more, it trains too little in the measured time.
+"""
 OWN_SKIPS_FACTOR, MOST_SKIPPED_SHARE = 2.0, 0.9
-"""Largest share of skipped steps in the number format of a script that skips many by itself: so many times the share of
-the script's own settings, since the share changes while a script trains, and this share at most."""
+"""Limits to skipped steps in the number format of a script that skips many by itself: a multiple of the share under the
+script's own settings, since the share changes during training, and a largest share."""
 
 
 def skipped_share(blocks: Sequence[Block]) -> float:
