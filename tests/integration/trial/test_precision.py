@@ -109,13 +109,23 @@ def test_a_trial_counts_steps_whose_gradients_were_not_finite(ground: Ground, sc
     )
     facts = ground.probe(REGRESSION, *arguments)
     assert facts.own_grad_scaler is (scaling != "ours")
-    run = ground.trial(REGRESSION, facts, *arguments, **({"precision": "fp16"} if scaling == "ours" else {}))
+    changes = {"precision": "fp16"} if scaling == "ours" else {}
+    run = ground.trial(REGRESSION, facts, *arguments, job={"own_skipped_share": 0.0}, **changes)
     assert run.outcome == "invalid"
     assert run.verdict is not None and "were skipped because gradients overflowed" in run.verdict.reason
     window = [block for block in run.rank.blocks if block.phase == "window"]
     num_steps, num_skipped = (sum(getattr(b, name) for b in window) for name in ("num_steps", "num_skipped_steps"))
     # A short window may begin and end anywhere in the cycle of three.
     assert abs(num_skipped - num_steps / 3) <= 1
+
+
+def test_a_script_whose_own_scaler_skips_many_steps_is_measured(ground: Ground) -> None:
+    arguments = ("--epochs", "999", "--poison-every", "3", "--sleep", "0.004", "--scaler")
+    facts = ground.probe(REGRESSION, *arguments)
+    own = ground.trial(REGRESSION, facts, *arguments)
+    assert own.outcome == "ok", own.verdict
+    other = ground.trial(REGRESSION, facts, *arguments, job={"own_skipped_share": 0.33}, num_workers=1)
+    assert other.outcome == "ok", other.verdict
 
 
 def test_a_healthy_script_with_its_own_scaler_is_measured(ground: Ground) -> None:
