@@ -92,7 +92,8 @@ class MeasuredSession(ScriptQuestions):
         self._applied = AppliedSettings(job, prelude.steps, prelude.loaders, is_later=before is not None)
         self._steps = self._applied.steps
         self._allocator, self._saves = AllocatorWatch(), Saves()
-        loader = job.facts.loader if job.facts is not None else None
+        facts = job.facts
+        loader = facts.loader if facts is not None else None
         self._has_loader = loader is not None
         num_passes = loader.num_passes_before_training if loader is not None and before is None else 0
         self._batch_source = BatchSource(self._steps, self._start_meter, num_passes_before_training=num_passes)
@@ -119,7 +120,7 @@ class MeasuredSession(ScriptQuestions):
             paths, times, self._applied, self._batch_source, self._losses, self._allocator, has_loader=self._has_loader
         )
         self._report.observer = self._observer
-        if loader is not None and loader.batches_vary and job.request.looks_at_growth:
+        if facts is not None and self._has_loader and facts.batches_vary and job.request.looks_at_growth:
             self._report.longest_batch = LongestBatch(self._batch_source, self._longest_begins)
         if before is not None:
             self._report.set_by_script = before._report.set_by_script

@@ -534,9 +534,10 @@ def test_a_loader_that_gives_no_batch_is_named_by_the_probe(ground: Ground) -> N
     assert place.startswith("train.py:")
 
 
-def test_a_final_trains_on_the_longest_of_many_batches_and_a_trial_does_not(ground: Ground) -> None:
+@pytest.mark.parametrize("text", [loops.LENGTHS_VARY, loops.LISTS_VARY], ids=["padded", "lists"])
+def test_a_final_trains_on_the_longest_of_many_batches_and_a_trial_does_not(ground: Ground, text: str) -> None:
     """The longest comes after the window: every window would have to meet it by chance."""
-    path = script(ground, loops.LENGTHS_VARY)
+    path = script(ground, text)
     facts = ground.probe(path)
     trial, final = (ground.trial(path, facts, job={"looks_at_growth": looks}) for looks in (False, True))
     assert_in_force(trial, num_workers=0)
