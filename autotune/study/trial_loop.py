@@ -257,7 +257,7 @@ class TrialLoop:
         )
         first = self._undisturbed(job, is_final=is_final, later=later)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
-        is_doubtful = first.is_doubtful_over_cap or _has_diverged_live(first)
+        is_doubtful = first.is_doubtful_over_cap or _has_diverged_live(self._with_own_skips(job), first)
         if is_doubtful:
             is_again = not is_final and self._affords_doubt(settings)
         has_time = self._budget.left_to_finals_s if is_final else self._limit_s(self._script_end.written_to(job))
@@ -308,8 +308,7 @@ class TrialLoop:
         """Runs the script, at most until the end of the search's time; a trial leaves the finals their time."""
         references = tuple(self._references.values())
         request = replace(job.request, references=references)
-        job = replace(job, request=request, own_skipped_share=self._own_skips())
-        job = self._script_end.written_to(job)
+        job = self._script_end.written_to(self._with_own_skips(replace(job, request=request)))
         found = self._wait_for_quiet()
         left_s = self._budget.left_to_finals_s if is_final else self._limit_s(job)
         self._ends_at_s = self._budget.spent_s + left_s
@@ -378,13 +377,13 @@ class TrialLoop:
         for reference in references_of(result, own.precision):
             self._references.setdefault(reference.start_digest, reference)
 
-    def _own_skips(self) -> float | None:
-        """How many steps the script's own settings skip, by their trial in this tuner or another; None before it."""
+    def _with_own_skips(self, job: TrialJob) -> TrialJob:
+        """The job with the share of steps that the script's own settings skip, once a tuner of the study knows it."""
         if self._own_skipped_share is None and (baseline := self._search.history.baseline) is not None:
             records = self._repository.trials(self._study)
             own = [record.result for record in records if record.number == baseline.number]
             self._own_skipped_share = most_skipped_share(own[0].ranks) if own else None
-        return self._own_skipped_share
+        return replace(job, own_skipped_share=self._own_skipped_share)
 
     def _learn_duration(self, result: TrialResult, number: int, settings: Settings) -> None:
         is_whole = result.outcome is Outcome.OK and result.measurement is not None
@@ -523,11 +522,11 @@ class TrialLoop:
                 self._repository.renew_lease(self._study, self._owner, now=datetime.now(UTC))
 
 
-def _has_diverged_live(result: TrialResult) -> bool:
+def _has_diverged_live(job: TrialJob, result: TrialResult) -> bool:
     """Whether weights that an earlier measurement of the process may have broken are the reason of a failure."""
     is_other = bool(result.missed) or result.is_inconclusive
     is_invalid = result.outcome is Outcome.INVALID and result.is_live
-    return is_invalid and not is_other and any(map(has_diverged, result.ranks))
+    return is_invalid and not is_other and any(has_diverged(job, rank) for rank in result.ranks)
 
 
 def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> bool:

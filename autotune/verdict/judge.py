@@ -281,9 +281,9 @@ def _never_trained(ending: Ending, ranks: Sequence[RankResult]) -> Verdict:
     return Verdict(outcome=Outcome.CRASHED, reason=reason)
 
 
-def has_diverged(rank: RankResult) -> bool:
+def has_diverged(job: TrialJob, rank: RankResult) -> bool:
     """Whether the weights or the gradients of the window were not finite, so that the script trained too little."""
-    return bool(why_skipped(rank)) or (not rank.is_loss_finite and not _goes_on_after_skips(rank))
+    return bool(why_skipped(rank, allowed_share(job))) or (not rank.is_loss_finite and not _goes_on_after_skips(rank))
 
 
 def _goes_on_after_skips(rank: RankResult) -> bool:

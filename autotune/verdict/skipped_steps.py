@@ -31,9 +31,9 @@ def most_skipped_share(ranks: Sequence[RankResult]) -> float:
     return max((skipped_share(rank.blocks) for rank in ranks), default=0.0)
 
 
-def why_skipped(rank: RankResult, allowed_share: float = MAX_SKIPPED_SHARE) -> str:
+def why_skipped(rank: RankResult, allowed: float = MAX_SKIPPED_SHARE) -> str:
     """The sentence on too many skipped steps in the window; empty when few or none were skipped."""
-    if skipped_share(rank.blocks) <= allowed_share:
+    if skipped_share(rank.blocks) <= allowed:
         return ""
     num_steps, num_skipped = _counts(rank.blocks)
     return f"{num_skipped} of {num_steps} optimizer steps were skipped because gradients overflowed."

@@ -473,6 +473,26 @@ def test_jobs_after_the_baseline_know_how_many_steps_it_skipped_in_every_tuner_o
     assert jobs[-1].own_skipped_share == 0.4
 
 
+def test_steps_that_the_script_skips_by_itself_are_no_weights_broken_by_others(bench):
+    one = bench(max_trials=1, start="live")
+    skipping, jobs = (rank(blocks=(block(num_skipped_steps=4),) * 12),), []
+
+    class Skipping(FunctionRunner):
+        def start(self, job):
+            jobs.append(job)
+            run = super().start(job)
+            failed = TrialResult(outcome=Outcome.INVALID, reason="Odd.", start=StartKind.LIVE, ranks=skipping)
+            result = replace(run.result(), ranks=skipping) if len(jobs) == 1 else failed
+            run.result = lambda: result
+            return run
+
+    loop = one.loop(Skipping(one.measure, FACTS))
+    loop.run()
+    one.budget.runs.trial_took(5.0, window_s=3.0, number=0)
+    assert loop.measure(one.space.script_settings, is_final=False).outcome is Outcome.INVALID
+    assert len(jobs) == 2
+
+
 @pytest.mark.parametrize(
     ("start", "broken", "num_runs"),
     [
