@@ -41,6 +41,24 @@ QUEUED = """
     print("queued", flush=True)
     time.sleep(600)
 """
+FORKING = """
+    import os
+    import time
+
+    held = b"x" * (200 << 20)
+    print("held", flush=True)
+    while True:
+        children = []
+        for _ in range(2):
+            child = os.fork()
+            if child == 0:
+                time.sleep(0.005)
+                os._exit(0)
+            children.append(child)
+        for child in children:
+            os.waitpid(child, 0)
+"""
+NUM_READINGS = 200
 
 
 @EITHER
@@ -87,3 +105,22 @@ def test_batches_in_the_queues_of_workers_are_counted_once(tmp_path: Path) -> No
             child.kill()
     # Two workers, four batches of 8 MiB each ahead; the training process holds one more.
     assert 8 * 8 * MIB <= held - anonymous <= 11 * 8 * MIB
+
+
+def test_pages_shared_with_workers_that_end_while_they_are_read_are_counted_once(tmp_path: Path) -> None:
+    """A trial with workers that begin anew in each epoch once seemed to hold 412 MB where it held 264."""
+    script = tmp_path / "forking.py"
+    script.write_text(textwrap.dedent(FORKING))
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline().strip() == "held"
+            root = psutil.Process(child.pid)
+            readings: list[int] = []
+            while len(readings) < NUM_READINGS:
+                workers = [process.pid for process in root.children()]
+                if len(workers) == 2:
+                    readings.append(held_memory_bytes([*workers, child.pid]))
+        finally:
+            child.kill()
+    assert max(readings) < 1.2 * 200 * MIB

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -66,6 +67,25 @@ def test_a_process_that_is_gone_counts_nothing(proc: Proc) -> None:
     proc.put(1, rss=100, pss=60)
     assert upper_bound_bytes([1, 7], proc.folder) == 100 * KIB
     assert held_memory_bytes([1, 7], proc.folder) == 60 * KIB
+
+
+def test_pages_of_a_process_that_ends_between_two_readings_do_not_count_twice(
+    proc: Proc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pid in (1, 2, 3):
+        proc.put(pid, rss=300, pss=100)
+    rollup = process_memory._rollup
+
+    def ends_once_read(process: Path) -> dict[bytes, int]:
+        found = rollup(process)
+        if process.name == "2" and process.exists():
+            shutil.rmtree(process)
+            proc.put(1, rss=300, pss=150)
+            proc.put(3, rss=300, pss=150)
+        return found
+
+    monkeypatch.setattr(process_memory, "_rollup", ends_once_read)
+    assert held_memory_bytes([3, 2, 1], proc.folder) == 300 * KIB
 
 
 def test_the_name_of_a_process_may_be_any_bytes(proc: Proc) -> None:
