@@ -11,7 +11,7 @@ from pathlib import Path
 from autotune.host import PROC, SHARED_MEMORY
 
 MOST_READINGS = 3
-"""Readings of processes of which some end meanwhile; the lowest counts."""
+"""Most readings of a tree in which processes end; the lowest counts."""
 _HELD_KEYS = (b"Pss:", b"Pss_Anon:", b"Pss_Shmem:", b"Private_Dirty:", b"Anonymous:")
 _RESIDENT_KEYS = (b"VmRSS:", b"RssAnon:", b"RssShmem:")
 
@@ -23,11 +23,11 @@ def held_memory_bytes(
 
     The sum of resident sizes counts pages shared by forked workers again and again (measured: 3.8 times too much). A
     batch on its way from a worker to the training process is not mapped, but its file is open. If the kernel does not
-    tell a process's share of shared pages, all shared pages count, so that a cap holds on every kernel.
+    tell a process's share of shared pages, all shared pages count: a cap holds on every kernel.
 
-    A process that ends gives its share to the others, so a page may count in the share of a worker read before and in
-    the share of its parent read after (measured: 1.7 times too much). So parents are read before their children, and
-    all again when a process has ended meanwhile.
+    The end of a process raises the shares of the others. A page then counts twice, in a worker's share before the end
+    and in the parent's share after the end (measured: 1.7 times too much). Parents are therefore read before children,
+    and the whole tree again after the end of a process.
 
     Args:
         pids: The processes.
@@ -47,7 +47,7 @@ def held_memory_bytes(
 
 
 def _held_now(tree: Sequence[int], servers: Sequence[int], rollups: Sequence[bytes], proc: Path) -> int:
-    """One reading; a parent usually has the smaller process id, and the servers are parents of all."""
+    """One reading: servers, then the tree by process id, since a parent usually has a smaller id than a child."""
     above = [*(_rollup(proc / str(pid)) for pid in servers), *(_sizes(text, _HELD_KEYS) for text in rollups)]
     held = [_shares(proc / str(pid)) for pid in tree]
     anonymous, mapped = sum(share for share, _ in held), sum(share for _, share in held)
@@ -57,7 +57,7 @@ def _held_now(tree: Sequence[int], servers: Sequence[int], rollups: Sequence[byt
 
 
 def _present(pids: Iterable[int], proc: Path) -> set[int]:
-    """Processes with memory; a process that ends gives the memory back before its id is free."""
+    """Processes with memory; an ended process has none."""
     return {pid for pid in pids if any(resident_bytes(proc / str(pid)))}
 
 

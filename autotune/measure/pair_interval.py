@@ -17,9 +17,9 @@ from statistics import fmean, stdev
 TYPICAL_PAIR_SPREAD = 0.05
 """Typical standard deviation of the logarithm of the ratio of two runs of a round, on a machine without other load."""
 DEVICE_PAIR_SPREAD = 0.02
-"""The same of runs in which the device was busy for nearly all of the time, and the blocks of a run were alike. The one
-recording of such a job, GPT-2 on an H200, has 34 such pairs of runs of the same settings: they differ by 0.2 % in the
-median, by 0.8 % as a standard deviation, and by 3.9 % at most."""
+"""The same of runs in which the device was busy for nearly all of the time, and the blocks of a run were alike. One
+recording, of GPT-2 on an H200, has 34 pairs of runs of equal settings: the pairs differ by 0.2 % in the median, by
+0.8 % as a standard deviation, and by 3.9 % at most."""
 TYPICAL_RUN_SPREAD = TYPICAL_PAIR_SPREAD / math.sqrt(2)
 """Typical standard deviation of the logarithm of one run's rate."""
 PRIOR_WIDTH = 1.2

@@ -31,8 +31,8 @@ script on an H200, one was 0.10 off, one 0.07, and the rest no more than the noi
 """
 
 LEAST_DEVICE_ROUNDS = 3
-"""Common rounds from which runs that the device paces have a smaller typical spread: two rounds agree by chance too
-often where runs have two speeds, as with kernels chosen anew by every process."""
+"""Fewest common rounds for the smaller typical spread of runs paced by the device. Two rounds agree by chance too often
+where runs have two speeds, as with kernels chosen anew by every process."""
 
 MIN_COMMON_ROUNDS = 2
 """A comparison needs two common rounds: the error follows from the spread of at least two pairs."""

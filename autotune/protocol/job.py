@@ -100,8 +100,8 @@ class TrialJob:
     """Optimizer steps of a script that ended too early; most of the steps must come after the warm-up. None for other
     scripts."""
     own_skipped_share: float | None = None
-    """Share of the optimizer steps that a gradient scaler skipped under the script's own settings; None before these
-    were measured."""
+    """Share of optimizer steps skipped by a gradient scaler under the script's own settings; None before the first
+    trial."""
     samples_per_step: float | None = None
     """Samples of one optimizer step of all ranks under the script's own settings, as declared by the user."""
     config: str = ""

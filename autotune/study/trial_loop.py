@@ -39,7 +39,7 @@ from autotune.study.stop import StopRequest, wait_for
 from autotune.units import format_minutes, format_seconds
 from autotune.verdict.format_parity import references_of
 from autotune.verdict.judge import has_diverged
-from autotune.verdict.skipped_steps import most_skipped_share
+from autotune.verdict.skipped_steps import own_skipped_share
 
 RENEW_EVERY_S = 30.0
 LEAST_HOPE = 0.9
@@ -380,9 +380,7 @@ class TrialLoop:
     def _with_own_skips(self, job: TrialJob) -> TrialJob:
         """The job with the share of steps that the script's own settings skip, once a tuner of the study knows it."""
         if self._own_skipped_share is None and (baseline := self._search.history.baseline) is not None:
-            records = self._repository.trials(self._study)
-            own = [record.result for record in records if record.number == baseline.number]
-            self._own_skipped_share = most_skipped_share(own[0].ranks) if own else None
+            self._own_skipped_share = own_skipped_share(self._repository.trials(self._study), baseline.number)
         return replace(job, own_skipped_share=self._own_skipped_share)
 
     def _learn_duration(self, result: TrialResult, number: int, settings: Settings) -> None:

@@ -44,7 +44,7 @@ from autotune.study.searching import open_repository, stored_for_runs
 from autotune.study.status import is_final
 from autotune.study.stop import StopRequest, wait_for
 from autotune.study.stored_study import StoredStudy
-from autotune.verdict.skipped_steps import most_skipped_share
+from autotune.verdict.skipped_steps import own_skipped_share
 
 DEFAULT_PAIRS, DEFAULT_SECONDS = 3, 30.0
 WINDOW_PATIENCE = 3.0
@@ -182,13 +182,12 @@ class _Turns:
         runner = self._open_runner(workspace, target.device)
         probe(spec, target, workspace, runner, self._stop, self._on_event, learns_reduction=False)
         records = self._stored.repository.trials(self._stored.name)
-        own = [record for record in records if record.number == self._sides[0].trial]
         jobs = Jobs(
             spec=spec,
             target=target,
             facts=facts,
             script_settings=self._stored.record.script_settings,
-            own_skipped_share=most_skipped_share(own[0].result.ranks) if own else None,
+            own_skipped_share=own_skipped_share(records, self._sides[0].trial),
         )
         quiet = QuietWait(target.device, is_shared=spec.share_gpu)
         repeats = Repeats(num_pairs, lambda found: found.disturbances_by_others)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from autotune.measure.block import Block, Phase
 from autotune.model.result import RankResult
+from autotune.model.trial_records import TrialRecord
 from autotune.protocol.job import TrialJob
 
 MAX_SKIPPED_SHARE = 0.05
@@ -29,6 +30,12 @@ def skipped_share(blocks: Sequence[Block]) -> float:
 def most_skipped_share(ranks: Sequence[RankResult]) -> float:
     """Largest share of skipped steps in the window of a rank; 0 without ranks."""
     return max((skipped_share(rank.blocks) for rank in ranks), default=0.0)
+
+
+def own_skipped_share(records: Sequence[TrialRecord], baseline: int | None) -> float | None:
+    """Share of skipped steps under the script's own settings, by the trial with this number; None without the trial."""
+    own = [record.result.ranks for record in records if record.number == baseline]
+    return most_skipped_share(own[0]) if own else None
 
 
 def why_skipped(rank: RankResult, allowed: float = MAX_SKIPPED_SHARE) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -38,7 +40,7 @@ QUEUED = """
     batches = iter(DataLoader(Large(), batch_size=2, num_workers=2, prefetch_factor=4))
     held = next(batches)
     time.sleep(1.0)
-    print("queued", flush=True)
+    print("ready", flush=True)
     time.sleep(600)
 """
 FORKING = """
@@ -46,7 +48,7 @@ FORKING = """
     import time
 
     held = b"x" * (200 << 20)
-    print("held", flush=True)
+    print("ready", flush=True)
     while True:
         children = []
         for _ in range(2):
@@ -82,45 +84,42 @@ def test_on_a_cpu_the_host_is_the_device(ground: Ground) -> None:
     assert result.peak_host_bytes == result.peak_memory_bytes
 
 
-@pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="this system has no /dev/shm")
-def test_batches_in_the_queues_of_workers_are_counted_once(tmp_path: Path) -> None:
-    script = tmp_path / "queued.py"
-    script.write_text(textwrap.dedent(QUEUED))
+@contextmanager
+def running(script: Path, text: str) -> Iterator[psutil.Process]:
+    """A script in a process, from its first printed line on; the process and its children are ended afterwards."""
+    script.write_text(textwrap.dedent(text))
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as child:
         try:
-            assert child.stdout is not None
-            assert child.stdout.readline().strip() == "queued"
-            root = psutil.Process(child.pid)
-            pids = [child.pid, *(process.pid for process in root.children(recursive=True))]
-            held = held_memory_bytes(pids)
-            anonymous = sum(
-                int(line.split()[1]) * 1024
-                for pid in pids
-                for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-                if line.startswith("Pss_Anon:")
-            )
+            assert child.stdout is not None and child.stdout.readline().strip() == "ready"
+            yield psutil.Process(child.pid)
         finally:
             for process in psutil.Process(child.pid).children(recursive=True):
-                process.kill()
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
             child.kill()
+
+
+@pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="this system has no /dev/shm")
+def test_batches_in_the_queues_of_workers_are_counted_once(tmp_path: Path) -> None:
+    with running(tmp_path / "queued.py", QUEUED) as root:
+        pids = [root.pid, *(process.pid for process in root.children(recursive=True))]
+        held = held_memory_bytes(pids)
+        anonymous = sum(
+            int(line.split()[1]) * 1024
+            for pid in pids
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            if line.startswith("Pss_Anon:")
+        )
     # Two workers, four batches of 8 MiB each ahead; the training process holds one more.
     assert 8 * 8 * MIB <= held - anonymous <= 11 * 8 * MIB
 
 
 def test_pages_shared_with_workers_that_end_while_they_are_read_are_counted_once(tmp_path: Path) -> None:
     """A trial with workers that begin anew in each epoch once seemed to hold 412 MB where it held 264."""
-    script = tmp_path / "forking.py"
-    script.write_text(textwrap.dedent(FORKING))
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as child:
-        try:
-            assert child.stdout is not None
-            assert child.stdout.readline().strip() == "held"
-            root = psutil.Process(child.pid)
-            readings: list[int] = []
-            while len(readings) < NUM_READINGS:
-                workers = [process.pid for process in root.children()]
-                if len(workers) == 2:
-                    readings.append(held_memory_bytes([*workers, child.pid]))
-        finally:
-            child.kill()
+    readings: list[int] = []
+    with running(tmp_path / "forking.py", FORKING) as root:
+        while len(readings) < NUM_READINGS:
+            workers = [process.pid for process in root.children()]
+            if len(workers) == 2:
+                readings.append(held_memory_bytes([*workers, root.pid]))
     assert max(readings) < 1.2 * 200 * MIB
