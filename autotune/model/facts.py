@@ -295,9 +295,9 @@ class ScriptFacts:
     no parameter has the shape of a convolution's weight. `deterministic`: the script requests kernels with reproducible
     results. `attention`: the model calls scaled_dot_product_attention. `own_attention`: the script switches kernels of
     attention on or off. `ddp`: DistributedDataParallel wraps the model. `pinned_process`: a library has taken cores
-    from the training process. `varying_inputs`: the model's inputs differ in shape. `varying_batches`: these shapes differ
-    from batch to batch, and the rate on one batch is no bound of the rate on all. `kept_outputs`: outputs of the model
-    live longer than a step."""
+    from the training process. `varying_inputs`: the model's inputs differ in shape. `varying_batches`: these shapes
+    differ from batch to batch, and the rate on one batch is no bound of the rate on all. `kept_outputs`: outputs of the
+    model live longer than a step."""
 
     @property
     def batches_vary(self) -> bool:
