@@ -37,7 +37,7 @@ from autotune.trial.step.losses import LossWatch
 from autotune.trial.step.memory_format import align_states
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.allocator import AllocatorWatch, num_page_locked
-from autotune.trial.torch.batch_structure import length_of
+from autotune.trial.torch.batch_structure import known_length
 from autotune.trial.torch.device_clock import clock_for
 from autotune.trial.torch.patching import Restore, recorded, unwrap
 
@@ -182,7 +182,7 @@ class MeasuredSession(ScriptQuestions):
 
     def _built(self, record: LoaderRecord, loader: Any) -> None:
         if self._is_training(record) and not self._job.keeps_epochs:
-            self._batch_source.lengthen(loader, self._least_epoch(length_of(loader)))
+            self._batch_source.lengthen(loader, self._least_epoch(known_length(loader)))
 
     def _least_epoch(self, length: int | None) -> int:
         """Least batches of the trial's long epoch; 0 for a script that reads a whole epoch before training.

@@ -53,7 +53,7 @@ def test_a_setting_is_in_force_and_trains_alike(bench: Bench, script: str, chang
     assert statistics.fmean(losses) == pytest.approx(statistics.fmean(first), abs=LOSS_TOLERANCE * abs(first[0]))
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's compiler imports it
+@pytest.mark.filterwarnings("default")  # torch's compiler warns of its own imports and of TF32
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_a_smaller_last_batch_trains_as_without_compilation(mode: str) -> None:
     def losses(compiles: bool) -> list[float]:

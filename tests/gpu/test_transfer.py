@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -9,11 +10,13 @@ import sys
 from typing import Any
 
 import pytest
+import torch
 
 from autotune.host import DeviceInfo
 from autotune.model.facts import BatchCopy
 from autotune.model.outcome import Outcome
 from autotune.settings import Group
+from autotune.trial.torch.side_stream import SideStream
 from tests.gpu.bench import SCRIPTS, Bench, note, rank_of
 
 pytestmark = pytest.mark.gpu
@@ -45,6 +48,23 @@ def test_the_side_stream_prefetcher_holds_one_batch_more(copied: dict[str, Any])
     more_bytes = copied["ahead"]["peak_bytes"] - copied["plain"]["peak_bytes"]
     note("more memory for a copy ahead, in batches", f"{more_bytes / copied['batch_bytes']:.2f}")
     assert more_bytes < 1.5 * copied["batch_bytes"]
+
+
+def test_a_forked_process_collects_nothing_of_its_parents_copies(device: DeviceInfo) -> None:
+    """The end of an event asks CUDA, which does not work in a forked process: torch would end the process."""
+    copied: list[Any] = [SideStream(torch.device("cuda")).begin(torch.ones(4).pin_memory())]
+    copied.append(copied)
+    torch.cuda.synchronize()
+    gc.disable()
+    try:
+        del copied
+        child = os.fork()
+        if child == 0:
+            gc.collect()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        gc.enable()
 
 
 def test_a_script_that_copies_by_the_config_is_tuned_with_the_side_stream(bench: Bench) -> None:

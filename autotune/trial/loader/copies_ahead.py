@@ -152,7 +152,10 @@ class _Ahead:
         """
         error, self.error = self.error, None
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # The error holds this frame, and frames with copied batches: a cycle for the collector.
         waiting, self.waiting = self.waiting, None
         return waiting
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from autotune.trial.torch import torch_names
-from autotune.trial.torch.batch_structure import LongBatchSampler, length_of, shown_length
+from autotune.trial.torch.batch_structure import LongBatchSampler, known_length, shown_length
 
 MIN_BATCHES_LEFT = 8
 """Least number of batches for which an iteration left by the script counts as an epoch. With fewer batches, the script
@@ -76,9 +76,8 @@ class RunningEpoch:
         iterator._autotune_loader = weakref.ref(loader) if loader.persistent_workers else lambda: loader
         sampler = getattr(loader, "batch_sampler", None)
         ours = sampler if isinstance(sampler, LongBatchSampler) else None
-        length, shown = length_of(ours.inner if ours is not None else sampler), shown_length(loader)
-        self._length = length if length is not None else math.inf
-        self._shown_length = shown if shown is not None else math.inf
+        self._length = known_length(ours.inner if ours is not None else sampler) or math.inf
+        self._shown_length = shown_length(loader) or math.inf
         # Cached batches come on top of the loader's own batches.
         self.num_until_end = self._shown_length if is_held_back else math.inf
         iterator._autotune_sizes = ours.latest_sizes if ours is not None and ours.notes_sizes else None

@@ -24,7 +24,7 @@ from autotune.trial.probe.batch_uses import BatchUses
 from autotune.trial.probe.main_module import inherited_start, start_method, why_not_spawned
 from autotune.trial.probe.storage_detector import num_shards, splits_among_workers, survives_fork, traps_of
 from autotune.trial.step.steps import Steps
-from autotune.trial.torch.batch_structure import batch_bytes, leading_size, length_of, tensors_of
+from autotune.trial.torch.batch_structure import batch_bytes, known_length, leading_size, length_of, tensors_of
 
 _Answer = TypeVar("_Answer")
 LOADER_FACTS = frozenset(field.name for field in fields(LoaderFacts))
@@ -281,7 +281,7 @@ def _attributes(loader: Any, place: str) -> dict[str, Any]:
         **{name: value for name, value in settings.items() if name in LOADER_FACTS},
         "drop_last": bool(loader.drop_last),
         "batch_sampler": _batch_sampler_kind(loader),
-        "num_batches": length_of(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler),
+        "num_batches": known_length(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler),
         "num_samples": length_of(loader.dataset),
         "splits_among_workers": _told(False, splits_among_workers, loader),
         "num_shards": _told(None, num_shards, loader.dataset),

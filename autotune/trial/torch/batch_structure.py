@@ -181,9 +181,9 @@ class LongBatchSampler(BatchSampler):
         return self._batches(self.latest_sizes if self.notes_sizes else None, self._num_backwards())
 
     def _batches(self, sizes: deque[int] | None, num_backwards_before: int) -> Iterator[list[int]]:
-        num_left = self._num_repeats()
-        while num_left > 0:
-            num_left -= 1
+        num_passes = 0
+        while num_passes < self._num_repeats():  # Asked anew: a sampler may learn its length as it begins.
+            num_passes += 1
             num_batches = 0
             for indices in self.inner:
                 if self.is_ending:
@@ -240,6 +240,11 @@ def shown_length(loader: Any) -> int | None:
         return math.floor(num_batches) if loader.drop_last else math.ceil(num_batches)
     sampler = loader.batch_sampler
     return length_of(sampler if sampler is not None else loader.sampler)
+
+
+def known_length(sized: Any) -> int | None:
+    """The result of `len(sized)`; None without a length, and for 0: a sampler may learn its length as it begins."""
+    return length_of(sized) or None
 
 
 def length_of(sized: Any) -> int | None:

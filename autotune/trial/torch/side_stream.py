@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
@@ -28,11 +30,12 @@ class Copied:
         targets: Tensors that the side stream writes.
     """
 
-    __slots__ = ("_event", "_stream", "_targets", "batch")
+    __slots__ = ("__weakref__", "_event", "_stream", "_targets", "batch")
 
     def __init__(self, batch: Any, event: Any, stream: Any, targets: list[torch.Tensor]) -> None:
         self.batch = batch
         self._event, self._stream, self._targets = event, stream, targets
+        _copied.add(self)
 
     def arrived(self, device: torch.device) -> Any:
         """The batch, for use on the current stream: the stream waits for the copy, the host does not."""
@@ -45,6 +48,23 @@ class Copied:
         if self._targets and not sys.is_finalizing():
             for target in self._targets:
                 target.record_stream(self._stream)
+
+
+_copied: weakref.WeakSet[Copied] = weakref.WeakSet()
+_inherited: list[Copied] = []
+"""Batches of the parent process, in a forked process."""
+
+
+def _keep_inherited() -> None:
+    """Keeps the parent's batches in a forked process, such as a worker of a loader.
+
+    The collector there may find a batch that the parent has dropped and not collected yet. The end of its event asks
+    CUDA, which does not work in a forked process, and torch then ends the process.
+    """
+    _inherited.extend(_copied)
+
+
+os.register_at_fork(after_in_child=_keep_inherited)
 
 
 class SideStream:

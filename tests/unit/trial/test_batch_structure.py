@@ -3,7 +3,7 @@ from __future__ import annotations
 import enum
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 import torch
@@ -54,6 +54,27 @@ class Buckets(BatchSampler):
 def test_a_long_epoch_is_as_long_as_its_sampler_says_and_no_longer(least_batches: int, length: int) -> None:
     made = long(BatchSampler(range(5), 2, drop_last=False), least_batches)
     assert len(made) == len(list(made)) == length
+
+
+class Drawn(BatchSampler):
+    """Draws its batches as an iteration begins, and has a length from then on."""
+
+    def __init__(self, num_batches: int) -> None:
+        super().__init__(range(2 * num_batches), 2, drop_last=False)
+        self.num_drawn = 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.num_drawn = super().__len__()
+        yield from super().__iter__()
+
+    def __len__(self) -> int:
+        return self.num_drawn
+
+
+def test_a_sampler_that_learns_its_length_as_it_begins_has_an_epoch_as_long_as_any() -> None:
+    made = long(Drawn(3), least_batches=7)
+    assert len(made) == 0
+    assert len(list(made)) == len(made) == 9
 
 
 def test_an_iteration_that_only_reads_ends_with_the_scripts_own_epoch() -> None:

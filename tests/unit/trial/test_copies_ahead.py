@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from autotune.trial.loader import copies_ahead
 from autotune.trial.loader.copies_ahead import CopiesAhead
 from autotune.trial.loader.loaders import Loaders
 from autotune.trial.torch.patching import recorded, unwrap
+from autotune.trial.torch.side_stream import Copied
 from tests.unit.trial.streams import FakeStreams
 
 
@@ -100,6 +102,67 @@ def test_the_end_of_an_epoch_and_the_next_epoch_come_in_their_turn(monkeypatch: 
     job = Job(monkeypatch, Numbers())
     seen = [[int(job.step(x)[0, 0]) for x, _ in job.loader] for _ in range(3)]
     assert seen == [[0, 1, 2, 3, 4, 5]] * 3
+
+
+def test_the_end_of_an_epoch_leaves_no_copied_batch_to_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(monkeypatch, Numbers())
+    for x, _ in job.loader:
+        job.step(x)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(2):
+            for x, _ in job.loader:
+                job.step(x)
+        del x
+        assert [left for left in gc.get_objects() if type(left) is Copied] == []
+    finally:
+        gc.enable()
+
+
+def test_a_forked_process_ends_with_no_event_destroyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own collector finds a batch that the parent left in a cycle; CUDA has no part in a forked process."""
+    job = Job(monkeypatch, Numbers())
+    iterator = iter(job.loader)
+    for _ in range(2):
+        job.step(next(iterator)[0])
+    ended: list[Event] = []
+    cycle: list[Any] = [Copied(None, Event(ended), None, [torch.ones(1)])]
+    cycle.append(cycle)
+    gc.disable()
+    try:
+        del cycle
+        seen = in_child(lambda: [job.streams.said.count("memory waits for side"), len(ended)])
+    finally:
+        gc.enable()
+    assert seen == [0, 0]
+    gc.collect()
+    assert len(ended) == 1 and "memory waits for side" in job.streams.said
+
+
+class Event:
+    """Tells of its own end."""
+
+    def __init__(self, ended: list[Event]) -> None:
+        self.ended = ended
+
+    def __del__(self) -> None:
+        self.ended.append(self)
+
+
+def in_child(look: Callable[[], list[int]]) -> list[int]:
+    """What a forked process sees after its collector went over all that the parent left."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        gc.collect()
+        os.write(writer, bytes(look()))
+        os._exit(0)
+    os.close(writer)
+    seen = os.read(reader, 100)
+    os.close(reader)
+    assert os.waitpid(child, 0)[1] == 0
+    return list(seen)
 
 
 def test_a_broken_batch_is_raised_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 
 from autotune.trial.loader.running_epoch import RunningEpoch
 from autotune.trial.torch.batch_structure import lengthen
+from tests.unit.trial.test_batch_structure import Drawn
 
 
 class Passes:
@@ -87,3 +88,13 @@ def test_sizes_of_batches_are_noted_where_they_come_in_order_and_nowhere_else(is
     sizes = passes.iterator._autotune_sizes  # type: ignore[attr-defined]
     assert (sizes is not None) == is_in_order
     assert len(passes.loader.batch_sampler.latest_sizes) == (9 if is_in_order else 0)  # type: ignore[union-attr]
+
+
+def test_a_length_of_no_batch_is_not_known_yet() -> None:
+    passes = Passes()
+    drawn = Drawn(10)
+    passes.loader = DataLoader(list(range(20)), batch_sampler=drawn)
+    passes.run((3,))
+    assert drawn.num_drawn == 10 and passes.epoch.num_batches is None and not passes.epoch.is_past_end
+    passes.run((10, 3))
+    assert passes.epoch.num_batches == 10
