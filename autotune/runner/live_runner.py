@@ -86,12 +86,14 @@ class LiveRunner:
     def __init__(self, starter: Starter) -> None:
         self._starter = starter
         self._process: _Process | None = None
+        self._lost = ""
+        """Why the latest process did not wait for another request; empty when it was ended."""
 
     def start(self, job: TrialJob) -> Run:
         """Starts to answer the job's request."""
         process = self._process
         if process is None or not job.serves:
-            return self.start_afresh(job, "")
+            return self.start_afresh(job, self._lost if job.serves else "")
         reason = why_fresh(process.job, job)
         return self.start_afresh(job, reason) if reason else _LiveRun(self, process, job)
 
@@ -103,6 +105,7 @@ class LiveRunner:
             reason: Why no running process can measure the settings; empty when there is none.
         """
         self._end()
+        self._lost = ""
         return _FreshRun(self, self._starter.start(job), job, reason)
 
     @property
@@ -125,13 +128,17 @@ class LiveRunner:
 
     def began(self, server: Server | None, job: TrialJob, result: TrialResult) -> None:
         """Keeps a new process after the first measurement, if the process waits."""
-        if server is not None:
+        if server is None:
+            self._lost = why_lost(job, result)
+        else:
             self.went_on(_Process(server=server, job=job), server, job, result)
 
     def went_on(self, process: _Process, server: Server | None, job: TrialJob, result: TrialResult) -> None:
         """Keeps a process after a measurement, if the process waits, unless the measurement failed."""
         self._process = None
-        if server is not None:
+        if server is None:
+            self._lost = why_lost(job, result)
+        else:
             self._process, process.server = process, server
             process.note(job, result)
         if not result.outcome.is_complete:
@@ -264,6 +271,15 @@ class _LiveRun:
             self._begin_afresh("the script ended in the process before")
         else:
             self._result = result
+
+
+def why_lost(job: TrialJob, result: TrialResult) -> str:
+    """Why a process did not wait after a measurement, by the last line of its output; empty where it should not."""
+    if not job.serves or result.outcome is not Outcome.OK:
+        return ""
+    lines = result.log_tail.strip().splitlines()
+    said = lines[-1].strip().removeprefix("autotune: ") if lines else "it said nothing"
+    return f"the process before ended after its measurement: {said}"
 
 
 def why_moved(first: TrialResult, again: TrialResult) -> str:

@@ -131,14 +131,13 @@ class MeasuredSession(ScriptQuestions):
         with recorded() as self._seams:
             self._install()
 
-    def remove(self) -> bool:
-        """Detaches from torch, and takes the settings back; False when some settings stay in force."""
+    def remove(self) -> list[str]:
+        """Detaches from torch, and takes the settings back; returns what stays wrapped by others."""
         self._applied.loaders.retire()  # First: the seam at the end of workers opens the gate for workers that wait.
-        is_clean = self._applied.remove()
-        is_clean = unwrap(self._seams) and is_clean
+        left = [*self._applied.remove(), *unwrap(self._seams)]
         self._steps.begin_anew()
         self._meter = None
-        return is_clean
+        return left
 
     @property
     def world_size(self) -> int:

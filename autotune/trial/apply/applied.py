@@ -134,13 +134,13 @@ class AppliedSettings:
         if not waits:
             self._search.begin()
 
-    def remove(self) -> bool:
-        """Takes back all settings except wrapped functions of torch; False when a root cannot be unwrapped."""
+    def remove(self) -> list[str]:
+        """Takes back all settings except wrapped functions of torch; returns roots that cannot be unwrapped."""
         if self._region is not None:
             self._region.close()
         self._operands.close()
         models = self.roots.modules
-        is_clean = self.roots.remove()
+        left = self.roots.remove()
         torch_names.tag_stored_graphs("")
         if Group.KERNELS not in self.claims:
             environment_seams.take_back_kernels(self._asked, self._script_settings, models)
@@ -151,7 +151,7 @@ class AppliedSettings:
             self._write_to(optimizer, self._script_settings)
         for way_back in self._ways_back:
             way_back()
-        return is_clean
+        return left
 
     def is_training(self, key: str) -> bool:
         """Whether a loader built at this place is the training loader."""

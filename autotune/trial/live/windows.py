@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +24,7 @@ from autotune.trial.meter.rank_sync import Progress
 from autotune.trial.report import rank_report
 from autotune.trial.torch import allocator
 
+STAYS = "settings stay in force, since the script or a library has wrapped {} after autotune"
 POLL_S = 0.002
 """Time between two looks for the next request; the process has nothing else to do."""
 
@@ -37,8 +39,8 @@ class Measuring(Protocol):
     def install(self) -> None:
         """Puts the settings in force and begins the measurement."""
 
-    def remove(self) -> bool:
-        """Takes the settings back; False when some of them stay in force."""
+    def remove(self) -> list[str]:
+        """Takes the settings back; returns what keeps some of them in force."""
 
 
 Session = TypeVar("Session", bound=Measuring)
@@ -64,10 +66,11 @@ class Windows(Generic[Session]):
         Raises:
             SwitchedError: The next settings are in force.
         """
-        is_clean = measuring.remove()
+        left = measuring.remove()
         free_memory()
         rank_report.wait_for_others(self._paths, measuring.world_size)
-        if not is_clean:
+        if left:
+            sys.stderr.write(f"autotune: {STAYS.format(' and '.join(left))}\n")  # The tuner tells the last line.
             rank_report.end_process()
         if rank_report.identity()[0] == 0:
             Progress(self._paths.progress).put(Mark.AWAITS, 1)

@@ -78,19 +78,19 @@ class Roots:
             self._restore()
             self._restore = None
 
-    def remove(self) -> bool:
-        """Ends the search and unwraps all roots; False when another library has wrapped a root again."""
+    def remove(self) -> list[str]:
+        """Ends the search and unwraps all roots; returns the classes of roots that another library wrapped again."""
         self.stop()
-        is_clean = True
+        left = []
         for module, (before, ours) in list(self._before.items()):
             if not torch_names.HAS_CALL_SLOT:
                 ours.remove()
             elif torch_names.own_call(module) is ours():
                 torch_names.set_outer_call(module, before)
             else:
-                is_clean = False
+                left.append(type(module).__name__)
         self._before.clear()
-        return is_clean
+        return left
 
     def _wrap_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:

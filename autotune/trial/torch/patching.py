@@ -15,9 +15,9 @@ _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 _REBOUND = "_autotune_rebound"
 """Attribute of a function made by `rebindable`: a list with the function to call."""
 Restore = Callable[[], None]
-_wrapped: dict[Restore, Callable[[], bool]] = {}
-"""Functions that restore the originals of this process, in the order of wrapping; each with a function that says
-whether the wrapper is the outermost."""
+_wrapped: dict[Restore, tuple[str, Callable[[], bool]]] = {}
+"""Functions that restore the originals of this process, in the order of wrapping; each with the name of the original
+and a function that says whether the wrapper is the outermost."""
 IMPORTED_BY_NAME = (
     ("torch.autograd", "backward"),
     ("torch.cuda", "is_available"),
@@ -58,7 +58,7 @@ def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
         else:
             setattr(owner, name, original)
 
-    _wrapped[restore] = is_outermost
+    _wrapped[restore] = f"{getattr(owner, '__name__', type(owner).__name__)}.{name}", is_outermost
     return restore
 
 
@@ -80,13 +80,14 @@ def recorded() -> Iterator[list[Restore]]:
     made.extend(restore for restore in _wrapped if restore not in before)
 
 
-def unwrap(restores: Sequence[Restore]) -> bool:
-    """Restores the originals of several calls of `wrap`, the latest first; False when another's wrapper stays."""
-    is_clean = True
+def unwrap(restores: Sequence[Restore]) -> list[str]:
+    """Restores the originals of several calls of `wrap`, the latest first; returns names with another's wrapper."""
+    left = []
     for restore in reversed(restores):
-        is_clean = _wrapped.get(restore, lambda: True)() and is_clean
+        name, is_outermost = _wrapped.get(restore, ("", lambda: True))
+        left += [] if is_outermost() else [name]
         restore()
-    return is_clean
+    return left
 
 
 def unwrap_all() -> None:

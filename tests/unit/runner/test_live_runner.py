@@ -49,7 +49,7 @@ class Process:
         self.results, self.kind = results, kind
         self.asked: list[Settings | None] = []
         self.ends_by: list[float | None] = []
-        self.is_ended = False
+        self.is_ended, self.waits = False, True
 
     def answer(self, job: TrialJob) -> Answer:
         self.asked.append(job.request.settings)
@@ -73,7 +73,8 @@ class Answer:
 
     @property
     def serving(self) -> Process | None:
-        return None if self._result.outcome is Outcome.CRASHED or self._result.has_ended_early else self.process
+        is_over = self._result.outcome is Outcome.CRASHED or self._result.has_ended_early
+        return None if is_over or not self.process.waits else self.process
 
     def poll(self) -> bool:
         return True
@@ -148,6 +149,19 @@ def test_one_process_answers_several_requests_and_a_final_gets_a_new_one() -> No
     assert final.start is StartKind.COLD and starter.started[0].is_ended
     runner.close()
     assert starter.started[1].is_ended
+
+
+def test_a_process_that_does_not_wait_is_replaced_and_its_last_line_says_why() -> None:
+    left = replace(measured(100.0), log_tail="epoch 1\nautotune: settings stay in force\n")
+    starter = Starter([left], [measured(110.0), measured(120.0)])
+    starter.waiting[0].waits = False
+    runner = LiveRunner(starter)
+    results = [run(runner, asks(replace(OWN, num_workers=number))) for number in range(3)]
+    assert [(result.start, result.start_reason) for result in results] == [
+        ("cold", ""),
+        ("cold", "the process before ended after its measurement: settings stay in force"),
+        ("live", ""),
+    ]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OVER_CAP, Outcome.INVALID, Outcome.TIMED_OUT])
