@@ -41,6 +41,9 @@ NOISY_ROUNDS = 2 * NUM_ROUNDS
 """Rounds of the finals to keep time for on a noisy machine."""
 FINAL_WINDOW_S = 5.0
 """Usual length of a final's window, in seconds; when time is short, windows are shorter."""
+CAUTION = 1.4
+"""Time kept for finals in new processes while a trial runs, as a multiple of their expected time. Finals of
+torchvision's detector on an H100 took 1.4 times as long as expected; a compilation had left time for one round."""
 LIMIT_FACTOR = 2.0
 """Least limit of a trial as a multiple of its expected time, where the finals may have to start another process."""
 LOOKS_SHARE = 0.2
@@ -128,7 +131,7 @@ class Budget:
 
         After two measured trials the fewest rounds of two contenders are kept for the finals.
         """
-        kept_s = self._verified_s() if self.runs.num_measured > 1 else 0.0
+        kept_s = self._verified_s(caution=CAUTION) if self.runs.num_measured > 1 else 0.0
         return max(0.0, self._tolerated_s - kept_s - self._ending_s)
 
     def limit_s(self, trial_s: float, *, is_alone: bool = False) -> float:
@@ -144,7 +147,7 @@ class Budget:
             is_alone: Whether no process can measure both the trial's settings and the script's own. The finals then
                 start another process in any case.
         """
-        kept_s = self._verified_s(is_alone=True) if self.runs.num_measured > 1 else 0.0
+        kept_s = self._verified_s(is_alone=True, caution=CAUTION) if self.runs.num_measured > 1 else 0.0
         limit_s = max(0.0, self._tolerated_s - kept_s - self._ending_s)
         return limit_s if is_alone else min(self.left_to_trials_s, max(limit_s, LIMIT_FACTOR * trial_s))
 
@@ -352,16 +355,17 @@ class Budget:
         usual_s = num_rounds * (1 + num_finalists) * self._planned_final_s if num_finalists else 0.0
         return max(self._verified_s(), min(usual_s, share * self._total_s))
 
-    def _verified_s(self, *, is_alone: bool = False) -> float:
+    def _verified_s(self, *, is_alone: bool = False, caution: float = 1.0) -> float:
         """Time of the fewest rounds of the contenders kept for, in seconds, with the shortest windows.
 
         Args:
             is_alone: Whether the finals have to start another process first.
+            caution: Multiple of the expected time of new processes to keep.
         """
         start_s = self.runs.shared_process_s(self._kept_for) if is_alone else 0.0
-        return self._comparison_s(self.round_s(self._kept_for) or 2 * self.least_final_s, start_s)
+        return self._comparison_s(self.round_s(self._kept_for) or 2 * self.least_final_s, start_s, caution)
 
-    def _comparison_s(self, round_s: float, start_s: float = 0.0) -> float:
+    def _comparison_s(self, round_s: float, start_s: float = 0.0, caution: float = 1.0) -> float:
         """Time to keep for a comparison of two contenders, in seconds.
 
         Usually the fewest rounds of new processes. Where these take more than FINALS_SHARE of the given time, the usual
@@ -370,9 +374,11 @@ class Budget:
         Args:
             round_s: Expected time of a round of new processes, in seconds.
             start_s: Expected time of the start of that process, in seconds; 0 for a process that waits.
+            caution: Multiple of the expected time of new processes to keep.
         """
         fresh_s = LEAST_ROUNDS * round_s
-        return min(fresh_s, start_s + NUM_ROUNDS * 2 * self._shared_final_s) if self._is_too_long(fresh_s) else fresh_s
+        shared_s = start_s + NUM_ROUNDS * 2 * self._shared_final_s if self._is_too_long(fresh_s) else math.inf
+        return min(caution * fresh_s, shared_s)
 
     def _is_too_long(self, fresh_s: float) -> bool:
         """Whether finals in new processes, which take so many seconds, rather run in the process of the trials."""

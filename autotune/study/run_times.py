@@ -58,6 +58,8 @@ class RunTimes:
         """Time of live finals beside their windows in seconds, as live trials and finals tell."""
         self._live_around_of: dict[int, float] = {}
         """Time of live trials beside window and switch in seconds, by number."""
+        self._switch_of: dict[int, float] = {}
+        """Time of the switch of live trials without a compiled model in seconds, by number."""
         self._startup_s: list[float] = []
         """Time of new processes until they train, in seconds."""
         self._first_build_s: dict[str, list[float]] = {}
@@ -162,6 +164,8 @@ class RunTimes:
         live_around_s = self._note_live(around_s, switch_s)
         if number is not None:
             self._live_around_of[number] = live_around_s
+            if build == UNCOMPILED:
+                self._switch_of[number] = switch_s or 0.0
         if switch_s is not None and build != UNCOMPILED:
             self._first_build_s.setdefault(build, [switch_s])
             self._switch_s[build] = max(switch_s, self._switch_s.get(build, 0.0))
@@ -253,9 +257,11 @@ class RunTimes:
             return known_s
         build = build_of(settings) if settings is not None else self._build_of(number)
         plain_s, start_s = self.start_s(UNCOMPILED), self.start_s(build)
-        # More workers take longer to fill the queues than the script's own workers took for the baseline.
+        # More workers take longer to fill the queues than the script's own workers took for the baseline. What a switch
+        # takes, such as cuDNN's choice of kernels, a new process takes too: 10 s for a diffusion model on an H100.
         startup_s = median(self._startup_s) if self._startup_s else 0.0
-        return max(start_s, startup_s + self._live_around_of.get(number, 0.0) + start_s - plain_s)
+        own_s = self._switch_of.get(number, 0.0) + self._live_around_of.get(number, 0.0)
+        return max(start_s, startup_s + own_s + start_s - plain_s)
 
     def shared_process_s(self, contenders: Collection[int]) -> float:
         """Expected time of the start of a process for live finals of these trials in seconds, with all their builds."""
