@@ -90,8 +90,8 @@ class Budget:
         self._has_process: Callable[[], bool] | None = None
         """Says whether a process waits that can measure the script's own settings; None where no process serves several
         measurements."""
-        self._has_ended_early = False
-        """Whether the script has ended by itself, so that every run needs a new process."""
+        self._needs_new_processes = False
+        """Whether no process of the script goes on with other settings."""
         self._is_shared = False
         """Whether the finals run in the process of the trials."""
         self._total_s = total_s
@@ -206,8 +206,8 @@ class Budget:
         self._has_process = has_process
 
     def forbid_sharing(self) -> None:
-        """Expects a new process for every trial and final from now on: the script ends by itself."""
-        self._has_process, self._has_ended_early, self._is_shared = None, True, False
+        """Expects a new process for every trial and final from now on: no process of the script can go on."""
+        self._has_process, self._needs_new_processes, self._is_shared = None, True, False
 
     def use_new_processes(self) -> None:
         """Expects finals in new processes again, as before `share_process`."""
@@ -228,7 +228,7 @@ class Budget:
         Without a waiting process, a new one starts and builds. A script that has ended by itself has a new process for
         every final.
         """
-        if self._has_ended_early:
+        if self._needs_new_processes:
             return self.left_to_finals_s >= num_rounds * self.round_s(contenders)
         if self._has_process is None:
             return False
@@ -274,7 +274,7 @@ class Budget:
     def _is_fresh(self, is_fresh: bool | None) -> bool:
         if is_fresh is None and self._has_process is not None:
             return not self._has_process()
-        return bool(is_fresh) or self._has_ended_early
+        return bool(is_fresh) or self._needs_new_processes
 
     def return_s(self) -> float:
         """Expected time in seconds to start a process again that another trial has ended."""

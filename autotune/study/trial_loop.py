@@ -316,9 +316,16 @@ class TrialLoop:
         handle = self._runner.start(job)
         wait_for(handle, self._stop, now_and_then=lambda: self._look(handle))
         result = handle.result()
+        if result.outcome is Outcome.OK and job.request.settings == self._search.script_settings:
+            self._learn_keeping(job)
         # The script's error message goes to the terminal, into notes, and into Optuna's tables.
         result = replace(result, reason=mask_text(result.reason))
         return found.written_with(result) if found is not None else result
+
+    def _learn_keeping(self, job: TrialJob) -> None:
+        """Expects new processes from now on, if no process waits after the script's own settings."""
+        if job.serves and isinstance(self._runner, KeepingRunner) and not self._runner.has_process:
+            self._budget.forbid_sharing()
 
     def _limit_s(self, job: TrialJob) -> float:
         """Seconds until a trial is ended."""

@@ -199,6 +199,21 @@ def test_a_short_search_goes_on_in_its_process_and_a_long_one_pays_for_another(b
     assert loop._prices().can_go_on(other) is not is_short, "the plan keeps its steps"
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_finals_are_planned_in_new_processes_for_a_script_whose_process_never_waits(bench, waits):
+    """Each trial of a Lightning script took 27 s, and the time kept for finals was that of a process that waits."""
+    made = bench(budget_s=180.0, start="live")
+    runner = Keeping(made.measure, FACTS)
+    runner.has_process = waits
+    loop = made.loop(runner)
+    loop._trial(made.search.ask())
+    for number in (0, 1):
+        made.budget.runs.trial_took(27.0, window_s=3.0, number=number)
+    made.budget.keep_for((0, 1))
+    assert made.budget.plans_sharing is waits
+    assert (made.budget.reserve_s >= 4 * 27.0) is not waits
+
+
 def test_the_scripts_own_settings_race_against_nothing(bench):
     """Faster trials may come first: taken over, or of another tuner. Without a baseline nothing can be published."""
     made = bench()
