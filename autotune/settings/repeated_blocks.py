@@ -12,12 +12,18 @@ LEAST_PARTS = 2
 
 
 def repeated_blocks(model: Any) -> list[Any]:
-    """The outermost modules of a model with siblings of the same class and with layers inside."""
+    """The outermost modules of a model with siblings of the same class and with layers inside.
+
+    Lists of modules are no blocks: nobody calls them.
+    """
+    from torch.nn import Module
+
     found: list[Any] = []
 
     def look(module: Any) -> None:
         children = list(module.children())
-        numbers = Counter(type(child) for child in children if _num_parts(child) >= LEAST_PARTS)
+        called = [child for child in children if getattr(type(child), "forward", None) is not Module.forward]
+        numbers = Counter(type(child) for child in called if _num_parts(child) >= LEAST_PARTS)
         for child in children:
             if numbers[type(child)] >= LEAST_BLOCKS:
                 found.append(child)

@@ -103,6 +103,31 @@ def test_a_whole_model_is_stored_and_loaded_as_a_model_without_checkpoints() -> 
     assert not observe([loaded]) and trained(loaded)[0] != trained(model)[0]
 
 
+class Stages(torch.nn.Module):
+    """As a U-Net of diffusers: two lists of stages, and one more stage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = (torch.nn.ModuleList(stage() for _ in range(number)) for number in (2, 3))
+        self.middle = stage()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for each in (*self.down, self.middle, *self.up):
+            x = each(x)
+        return x
+
+
+def stage() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+
+
+def test_lists_of_blocks_are_looked_into_since_nobody_calls_them() -> None:
+    model = Stages()
+    assert all(isinstance(block, torch.nn.Sequential) for block in repeated_blocks(model))
+    apply(model)
+    assert observe([model])
+
+
 def test_a_block_keeps_a_forward_that_the_script_has_set() -> None:
     model = Model()
     for block in model.blocks:
@@ -123,6 +148,7 @@ def test_a_block_keeps_a_forward_that_the_script_has_set() -> None:
         (torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(8, 2, 16), 3), 3),
         (torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4)), 0),
         (torch.nn.Linear(4, 4), 0),
+        (Stages(), 5),
     ],
     ids=lambda value: type(value).__name__,
 )
