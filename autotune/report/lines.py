@@ -151,7 +151,8 @@ def facts_words(facts: ScriptFacts, script_settings: Settings) -> str:
     """The probe's facts about a script, in one line."""
     words = [f"{facts.num_parameters:,} parameters trained on {facts.device}"]
     if facts.world_size > 1:
-        words.append(f"{facts.world_size} processes")
+        shares = ", each with its share of the weights (FSDP)" if "sharded" in facts.notes else ""
+        words.append(f"{facts.world_size} processes{shares}")
     if script_settings.batch_size is not None:
         accumulation = f" x {script_settings.grad_accum_steps}" if script_settings.grad_accum_steps > 1 else ""
         words.append(f"batch {script_settings.batch_size}{accumulation}")

@@ -41,7 +41,7 @@ from autotune.trial.probe.root_calls import RootCalls
 from autotune.trial.probe.saved_activations import SavedActivations
 from autotune.trial.start.known_devices import ask
 from autotune.trial.step import schedulers
-from autotune.trial.step.gradients import gradient_norm, state_bytes
+from autotune.trial.step.gradients import bytes_of, gradient_norm, state_bytes
 from autotune.trial.step.loss_targets import LossTargets
 from autotune.trial.step.memory_format import CONVOLUTIONS
 from autotune.trial.step.operand_formats import OperandDetector
@@ -291,8 +291,8 @@ class ScriptDetector:
             call_flops=self._call_flops(),
             saved_bytes=self._saved.num_bytes or None,
             allocated_before_bytes=self._saved.before_bytes,
-            parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
-            gradient_bytes=sum(p.numel() * p.element_size() for p in parameters if p.requires_grad),
+            parameter_bytes=bytes_of(parameters),
+            gradient_bytes=bytes_of(p for p in parameters if p.requires_grad),
             optimizer_state_bytes=sum(map(state_bytes, self._steps.stepping)),
             batch_copy=self.batch_uses.found(loader.keys if loader is not None else ()),
             foreign_loader=self._foreign.library if loader is None else "",
@@ -351,6 +351,7 @@ class ScriptDetector:
             "attention": self._operands.has_fused_attention,
             "own_attention": torch_names.is_cuda_on() and in_force.get("sdpa_backend") != SdpaBackend.DEFAULT,
             "ddp": bool(self._own_ddp()),
+            "sharded": any(torch_names.is_sharded(root, parameters) for root in self._roots.modules),
             "pinned_process": self._loaders.is_pinned,
             "varying_inputs": self._calls.inputs_vary,
             "varying_batches": self._calls.batches_vary,

@@ -20,6 +20,7 @@ import torch
 from autotune.model.facts import LossReduction
 from autotune.trial.step.schedulers import HeldSchedulers
 from autotune.trial.step.steps import Steps
+from autotune.trial.torch import torch_names
 from autotune.trial.torch.patching import wrap
 
 NUM_CHECKED = 8
@@ -267,4 +268,10 @@ def gradient_norm(parameters: Iterable[torch.Tensor]) -> float | None:
 def state_bytes(optimizer: torch.optim.Optimizer) -> int:
     """Memory of an optimizer's state, such as the moments of Adam."""
     values = (value for state in optimizer.state.values() for value in state.values())
-    return sum(value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
+    return bytes_of(value for value in values if isinstance(value, torch.Tensor))
+
+
+def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
+    """Memory of tensors on this rank, in bytes."""
+    shares = map(torch_names.share_of, tensors)
+    return sum(share.numel() * share.element_size() for share in shares)

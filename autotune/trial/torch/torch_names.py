@@ -9,7 +9,7 @@ import functools
 import importlib
 import sys
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -57,6 +57,17 @@ OUT_OF_MEMORY: Any = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryEr
 DISPATCH_MODE: Any = getattr(_python_dispatch, "TorchDispatchMode", None)
 """Base class of contexts that see every operation with the operands of the kernel. Without the name the number format
 is read from the output of one layer."""
+
+
+def share_of(tensor: Any) -> Any:
+    """The part of a tensor that this rank holds: of a tensor sharded by `fully_shard`, its own share."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def is_sharded(model: Any, parameters: Iterable[Any]) -> bool:
+    """Whether each rank holds a share of the weights only, by `fully_shard` or FullyShardedDataParallel."""
+    classes = (cls.__name__ for module in model.modules() for cls in type(module).__mro__)
+    return "FullyShardedDataParallel" in classes or any(hasattr(weight, "to_local") for weight in parameters)
 
 
 UNINITIALIZED: Any = getattr(torch.nn.parameter, "UninitializedTensorMixin", None)

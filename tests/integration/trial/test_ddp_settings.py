@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed.fsdp
 
 from autotune.emit.tuned_config import config_text
 from autotune.model.facts import LossReduction
 from autotune.model.outcome import Outcome
 from autotune.protocol.job import Mode
-from autotune.settings import Settings
+from autotune.settings import Precision, Settings
 from autotune.settings.ddp_group import ARGUMENTS
 from autotune.space.script_settings import script_settings_of
 from autotune.verdict.judge import Ending, judge
@@ -75,6 +77,38 @@ def test_buckets_of_a_model_in_channels_last_lie_as_its_weights_do(tmp_path: Pat
     verdict = judge(job, Ending(exit_code=code, signal=None), reports)
     assert verdict.outcome is Outcome.OK, verdict
     assert [report.observed["channels_last"] for report in reports] == [True, True]
+
+
+@pytest.mark.skipif(not hasattr(torch.distributed.fsdp, "fully_shard"), reason="this torch has no fully_shard")
+def test_a_model_whose_weights_are_shared_out_over_the_ranks_is_told_and_trains_alike(tmp_path: Path) -> None:
+    command = started_by("torchrun", "--sharded")
+    _, reports = run(command, tmp_path / "probe", mode=Mode.PROBE, settings=None, script_settings=None, facts=None)
+    assert reports[0].facts is not None
+    facts = replace(reports[0].facts, loss_reduction=LossReduction.MEAN)
+    assert "sharded" in facts.notes and "ddp" not in facts.notes
+    assert facts.num_parameters == 4 * 64 + 64 + 64 * 3 + 3
+    whole_bytes = 4 * facts.num_parameters
+    assert 0.5 * whole_bytes <= facts.parameter_bytes < 0.6 * whole_bytes, "the first rank has the odd row"
+    assert whole_bytes <= facts.optimizer_state_bytes < 1.2 * whole_bytes
+    own = script_settings_of(facts)
+    losses = []
+    for number, changes in enumerate([{}, {"batch_size": 4, "grad_accum_steps": 2}, {"precision": Precision.BF16}]):
+        settings = replace(own, **changes)
+        (job, code), reports = run(
+            command,
+            tmp_path / f"trial-{number}",
+            mode=Mode.TRIAL,
+            settings=settings,
+            script_settings=own,
+            facts=facts,
+        )
+        verdict = judge(job, Ending(exit_code=code, signal=None), reports)
+        assert verdict.outcome is Outcome.OK, (changes, verdict)
+        assert {name: reports[0].observed[name] for name in changes} == changes
+        losses.append(reports[0].first_losses)
+    whole = [sum(pair) / 2 for pair in zip(losses[1][:20:2], losses[1][1:20:2], strict=True)]
+    assert losses[0][:10] == pytest.approx(losses[2][:10], rel=0.02)
+    assert len(losses[1]) < 20 or losses[0][:10] == pytest.approx(whole, rel=1e-4), (losses[0][:10], losses[1][:20])
 
 
 def trained(*arguments: str) -> tuple[dict[str, Any], list[float]]:

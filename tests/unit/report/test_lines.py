@@ -78,7 +78,18 @@ def test_threads_that_a_launcher_set_are_told():
 def test_a_script_without_a_loader_and_with_ranks_is_described_so():
     probed = replace(PROBED, facts=script_facts(loader=None, world_size=2, step_s=0.0))
     (first, *_) = event_lines(probed, PROBED_STANDING)
-    assert "2 processes" in first and "no torch DataLoader" in first and "steps per second" not in first
+    assert (
+        "2 processes, " in first
+        and "FSDP" not in first
+        and "no torch DataLoader" in first
+        and "steps per second" not in first
+    )
+
+
+def test_ranks_that_share_out_the_weights_are_described_so():
+    probed = replace(PROBED, facts=script_facts(world_size=2, notes=("sharded",)))
+    (first, *_) = event_lines(probed, PROBED_STANDING)
+    assert "2 processes, each with its share of the weights (FSDP)" in first
 
 
 def test_the_baseline_is_called_yours_and_has_ratio_one():

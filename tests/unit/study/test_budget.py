@@ -108,7 +108,9 @@ def test_a_slow_trial_is_ended_before_it_spends_the_time_of_the_finals():
     budget.runs.trial_took(20.0, window_s=5.0, number=0)
     assert budget.left_to_trials_s == pytest.approx((1.1 - ENDING_SHARE) * 180.0 - 60.0)
     budget.runs.trial_took(20.0, window_s=5.0, number=1)
-    assert budget.left_to_trials_s == pytest.approx((1.1 - ENDING_SHARE) * 180.0 - 60.0 - CAUTION * 4 * budget.least_final_s)
+    assert budget.left_to_trials_s == pytest.approx(
+        (1.1 - ENDING_SHARE) * 180.0 - 60.0 - CAUTION * 4 * budget.least_final_s
+    )
 
 
 def test_a_round_costs_what_its_own_contenders_take_to_start():

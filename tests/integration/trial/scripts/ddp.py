@@ -25,6 +25,7 @@ parser.add_argument(
 parser.add_argument("--die", type=int, default=-1, help="rank that is killed after a while")
 parser.add_argument("--epochs", type=int, default=10000)
 parser.add_argument("--config", help="tuned config with the arguments of the wrapper")
+parser.add_argument("--sharded", action="store_true", help="each rank has its share of the weights")
 parser.add_argument("--uneven", action="store_true", help="rank 1 works a little longer on every step")
 args = parser.parse_args()
 
@@ -45,8 +46,13 @@ def train(rank, num_ranks):
     sampler = DistributedSampler(data, num_replicas=num_ranks, rank=rank)
     loader = DataLoader(data, batch_size=8, sampler=sampler, num_workers=args.children)
     layers = torch.nn.Sequential(torch.nn.Conv2d(4, 3, 3), torch.nn.Flatten()) if args.images else torch.nn.Linear(4, 3)
-    model = DistributedDataParallel(layers, **arguments_of_wrapper())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    if args.sharded:
+        from torch.distributed.fsdp import fully_shard
+
+        model = fully_shard(torch.nn.Sequential(torch.nn.Linear(4, 64), torch.nn.ReLU(), torch.nn.Linear(64, 3)))
+    else:
+        model = DistributedDataParallel(layers, **arguments_of_wrapper())
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     number = 0
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
