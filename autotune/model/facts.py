@@ -295,7 +295,8 @@ class ScriptFacts:
     no parameter has the shape of a convolution's weight. `deterministic`: the script requests kernels with reproducible
     results. `attention`: the model calls scaled_dot_product_attention. `own_attention`: the script switches kernels of
     attention on or off. `ddp`: DistributedDataParallel wraps the model. `sharded`: each rank holds a share of the
-    weights only (FSDP). `pinned_process`: a library has taken cores from the training process. `varying_inputs`: the
+    weights only (FSDP). `deepspeed`: DeepSpeed's engine trains. `steps_copies`: the optimizer's weights are none of the
+    model's. `pinned_process`: a library has taken cores from the training process. `varying_inputs`: the
     model's inputs differ in shape. `varying_batches`: these shapes differ from batch to batch, and the rate on one
     batch is no bound of the rate on all. `kept_outputs`: outputs of the model live longer than a step."""
 

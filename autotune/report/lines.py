@@ -153,6 +153,8 @@ def facts_words(facts: ScriptFacts, script_settings: Settings) -> str:
     if facts.world_size > 1:
         shares = ", each with its share of the weights (FSDP)" if "sharded" in facts.notes else ""
         words.append(f"{facts.world_size} processes{shares}")
+    if "deepspeed" in facts.notes:
+        words.append("by DeepSpeed's engine")
     if script_settings.batch_size is not None:
         accumulation = f" x {script_settings.grad_accum_steps}" if script_settings.grad_accum_steps > 1 else ""
         words.append(f"batch {script_settings.batch_size}{accumulation}")

@@ -20,6 +20,10 @@ USUAL_MICRO_BATCH = 16
 def why_no_single_step(case: ScriptCase) -> str:
     """Why backward and step cannot be separated soundly; empty when possible."""
     facts = case.facts
+    if "deepspeed" in facts.notes:
+        return "DeepSpeed's engine accumulates, scales and clips by its own config"
+    if "steps_copies" in facts.notes:
+        return "the optimizer steps copies of the weights, which get their gradients in a way of the script's own"
     if facts.num_optimizers == 0:
         return "no torch optimizer steps: the script updates its parameters by hand"
     if facts.num_optimizers > 1:

@@ -46,7 +46,7 @@ from autotune.trial.step.loss_targets import LossTargets
 from autotune.trial.step.memory_format import CONVOLUTIONS
 from autotune.trial.step.operand_formats import OperandDetector
 from autotune.trial.step.replicas import device_numbers, num_replicas
-from autotune.trial.step.roots import Roots, weights_of
+from autotune.trial.step.roots import Roots, is_of_class, weights_of
 from autotune.trial.step.script_compiler import ScriptCompiler
 from autotune.trial.step.steps import Steps, parameters_of
 from autotune.trial.torch import torch_names
@@ -325,6 +325,11 @@ class ScriptDetector:
         values["find_unused_parameters"] = bool(roots[0].find_unused_parameters)
         return tuple(sorted(values.items()))  # type: ignore[arg-type]
 
+    def _steps_copies(self, parameters: list[torch.nn.Parameter]) -> bool:
+        """Whether the optimizers step no parameter of the model, but copies, as those of DeepSpeed's ZeRO do."""
+        stepped = {id(weight) for optimizer in self._steps.stepping for weight in parameters_of(optimizer)}
+        return bool(parameters and stepped) and stepped.isdisjoint(map(id, parameters))
+
     def _autocast_dtype(self) -> str | None:
         """Names of the types of the script's own autocast regions; None without a region."""
         return ", ".join(sorted(self._autocast_dtypes)) or None
@@ -351,6 +356,8 @@ class ScriptDetector:
             "attention": self._operands.has_fused_attention,
             "own_attention": torch_names.is_cuda_on() and in_force.get("sdpa_backend") != SdpaBackend.DEFAULT,
             "ddp": bool(self._own_ddp()),
+            "deepspeed": any(is_of_class(root, "DeepSpeedEngine") for root in self._roots.modules),
+            "steps_copies": self._steps_copies(parameters),
             "sharded": any(torch_names.is_sharded(root, parameters) for root in self._roots.modules),
             "pinned_process": self._loaders.is_pinned,
             "varying_inputs": self._calls.inputs_vary,

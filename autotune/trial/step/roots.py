@@ -196,6 +196,11 @@ def weights_of(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Parameter]:
     return [p for p in known.values() if not is_lazy(p)]
 
 
+def is_of_class(module: torch.nn.Module, name: str) -> bool:
+    """Whether a module is of a class with this name, or of a class derived from it."""
+    return any(cls.__name__ == name for cls in type(module).__mro__)
+
+
 def is_criterion(module: torch.nn.Module) -> bool:
     """Whether a module is a loss or a transform and no model: no part of a loss has a parameter."""
     return next(module.parameters(), None) is None

@@ -67,7 +67,7 @@ def share_of(tensor: Any) -> Any:
 def is_sharded(model: Any, parameters: Iterable[Any]) -> bool:
     """Whether each rank holds a share of the weights only, by `fully_shard` or FullyShardedDataParallel."""
     classes = (cls.__name__ for module in model.modules() for cls in type(module).__mro__)
-    return "FullyShardedDataParallel" in classes or any(hasattr(weight, "to_local") for weight in parameters)
+    return any(hasattr(weight, "to_local") for weight in parameters) or "FullyShardedDataParallel" in classes
 
 
 UNINITIALIZED: Any = getattr(torch.nn.parameter, "UninitializedTensorMixin", None)

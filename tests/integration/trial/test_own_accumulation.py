@@ -43,6 +43,34 @@ def test_the_effective_batch_is_split_by_the_scripts_own_variable(ground: Ground
     assert (run.rank.observed["batch_size"], run.rank.observed["grad_accum_steps"]) == (size, steps)
 
 
+COPIES = """
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    torch.manual_seed(3)
+    model = torch.nn.Linear(16, 4)
+    copy = torch.cat([weight.detach().flatten() for weight in model.parameters()])
+    optimizer = torch.optim.SGD([copy], lr=1e-6)
+    examples = TensorDataset(torch.randn(4096, 16), torch.randn(4096, 4))
+    loader = DataLoader(examples, batch_size=8, shuffle=True)
+    for epoch in range(999):
+        for inputs, targets in loader:
+            torch.nn.functional.mse_loss(model(inputs), targets).backward()
+            copy.grad = torch.cat([weight.grad.flatten() for weight in model.parameters()])
+            optimizer.step()
+            for weight, part in zip(model.parameters(), copy.split([64, 4])):
+                weight.data.copy_(part.view_as(weight))
+                weight.grad = None
+"""
+
+
+def test_a_batch_stays_whole_where_the_optimizer_steps_copies_of_the_weights(ground: Ground) -> None:
+    """Held-back steps of DeepSpeed's ZeRO lost the gradients of all passes but the last, without a word."""
+    facts = ground.probe(ground.script(COPIES))
+    assert "steps_copies" in facts.notes
+    assert "steps copies of the weights" in dict(space_of(facts).refused)["batch_size"]
+
+
 def test_a_sum_that_is_divided_all_the_same_is_found_by_its_first_losses(ground: Ground) -> None:
     script = ground.script(
         SCRIPT.replace("mse_loss(model(inputs), targets)", 'mse_loss(model(inputs), targets, reduction="sum")')

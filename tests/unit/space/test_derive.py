@@ -71,6 +71,8 @@ def test_batch_norm_accumulation_can_be_allowed():
         ({"loss_reduction": LossReduction.TOKEN_MEAN}, "mean over targets of which micro-batches have different"),
         ({"loader": loader_facts(batch_sampler=BatchSamplerKind.CUSTOM)}, "batch sampler"),
         ({"notes": ("several_loaders",)}, "several loaders"),
+        ({"notes": ("steps_copies",)}, "the optimizer steps copies of the weights"),
+        ({"notes": ("deepspeed", "steps_copies")}, "DeepSpeed's engine accumulates, scales and clips"),
         ({"schedule_follows_length": True}, "schedule"),
     ],
 )
