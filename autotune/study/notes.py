@@ -42,6 +42,8 @@ TRACKERS = {
     "trackio": "Trackio",
 }
 """Packages with reports of runs to a server, by module."""
+LEAST_TOLD = 0.01
+"""Smallest share of the gain told as lost to checkpoints."""
 WIDE_RATIO = 1.25
 """Ratio of the interval's ends above which a note is given."""
 
@@ -84,7 +86,11 @@ def notes_of(
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records, loader=loader),
         *growth_notes(_finals_of(winner, records), host_cap_bytes),
-        *_on_checkpoints([*(one.result for one in trials), *(one.result for one in records)]),
+        *_on_checkpoints(
+            [*(one.result for one in trials), *(one.result for one in records)],
+            ours=_finals_of(winner, records),
+            own=_finals_of(history.baseline, records),
+        ),
     )
 
 
@@ -192,11 +198,16 @@ def _on_winner(
     yield from (NOT_CLAIMED[gap] for gap in gaps if gap is not None)
 
 
-def _on_checkpoints(results: Sequence[TrialResult]) -> Iterator[str]:
-    """Tells of checkpoints in windows, and whether the rates include these.
+def _on_checkpoints(
+    results: Sequence[TrialResult], *, ours: Sequence[TrialResult] = (), own: Sequence[TrialResult] = ()
+) -> Iterator[str]:
+    """Tells of checkpoints in windows, whether the rates include these, and what they leave of the gain.
 
     Args:
-        results: Results of trials and of finals; a trial that counts as a final is given twice.
+        results: Results of trials and of finals in the order of measuring; a trial that counts as a final is given
+            twice.
+        ours: The winner's results in the finals.
+        own: Results of the script's own settings in the finals.
     """
     took_s, measured, num_saved, num_whole = list[float](), list[TrialResult](), 0, 0
     for result in results:
@@ -219,7 +230,48 @@ def _on_checkpoints(results: Sequence[TrialResult]) -> Iterator[str]:
     if num_whole:
         yield f"{seen} The rates of {num_whole} of them include it: they have too few steps, or too many checkpoints."
     else:
-        yield f"{seen} The rates leave it out."
+        yield f"{seen} The rates leave it out.{_gain_left(results, ours, own, median(took_s)) if took_s else ''}"
+
+
+def _gain_left(
+    results: Sequence[TrialResult], ours: Sequence[TrialResult], own: Sequence[TrialResult], took_s: float
+) -> str:
+    """The gain with a checkpoint as often as the script has saved one; empty where this changes little."""
+    num_steps, step_s, own_step_s = _steps_to_checkpoint(results), _step_s(ours), _step_s(own)
+    if num_steps is None or step_s is None or own_step_s is None:
+        return ""
+    left = (num_steps * own_step_s + took_s) / (num_steps * step_s + took_s) / (own_step_s / step_s)
+    if left > 1 - LEAST_TOLD:
+        return ""
+    return (
+        f" The first one came after about {num_steps:,} steps; with one as often, the ratio to your settings is "
+        f"{1 - left:.0%} smaller than told here. Save less often, or in the background."
+    )
+
+
+def _steps_to_checkpoint(results: Sequence[TrialResult]) -> int | None:
+    """Optimizer steps of a process before its first checkpoint, as the median over processes; None without one."""
+    found, num_steps, has_saved = list[int](), 0, False
+    for result in results:
+        if not result.is_live:
+            num_steps, has_saved = 0, False
+        rank = result.ranks[0] if result.ranks else None
+        before = num_steps
+        for block in rank.blocks if rank is not None else ():
+            before += block.num_steps
+            if block.num_saves and not has_saved:
+                has_saved = True
+                found.append(before)
+        num_steps += rank.num_steps if rank is not None else 0
+    return round(median(found)) if found else None
+
+
+def _step_s(results: Sequence[TrialResult]) -> float | None:
+    """Seconds of an optimizer step in the windows, checkpoints left out; None without a measurement."""
+    blocks = [block for result in results for rank in result.ranks[:1] for block in rank.blocks]
+    plain = [block for block in blocks if block.phase is Phase.WINDOW and not block.num_saves]
+    num_steps = sum(block.num_steps for block in plain)
+    return sum(block.duration_s for block in plain) / num_steps if num_steps else None
 
 
 def _finals_of(winner: FinishedTrial | None, records: Sequence[FinalRecord]) -> list[TrialResult]:
