@@ -358,9 +358,18 @@ class MeasuredSession(ScriptQuestions):
     def _finish(self, reason: StopReason) -> None:
         status = RankStatus.RACED_OUT if reason is StopReason.RACED_OUT else RankStatus.MEASURED
         self._report.write(status, is_converged=reason is StopReason.CONVERGED)
-        if self._windows is not None and not self._batch_source.is_read_ahead and self._applied.loaders.may_switch:
-            self._windows.go_on(self)
+        if self._windows is not None:
+            obstacle = self._why_not_switched()
+            if not obstacle:
+                self._windows.go_on(self)
+            self._windows.say(obstacle)
         self._end_process()
+
+    def _why_not_switched(self) -> str:
+        """Why the running iterations cannot go on under other settings; empty when they can."""
+        if self._batch_source.is_read_ahead:
+            return "a thread of the script's own reads its loader"
+        return "" if self._applied.loaders.may_switch else "the script has dropped a loader that it iterates over"
 
     def _wait_fraction(self) -> float:
         """Share of the window spent waiting for data; 0 before a window."""

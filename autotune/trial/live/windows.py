@@ -70,7 +70,7 @@ class Windows(Generic[Session]):
         free_memory()
         rank_report.wait_for_others(self._paths, measuring.world_size)
         if left:
-            sys.stderr.write(f"autotune: {STAYS.format(' and '.join(left))}\n")  # The tuner tells the last line.
+            self.say(STAYS.format(" and ".join(left)))
             rank_report.end_process()
         if rank_report.identity()[0] == 0:
             Progress(self._paths.progress).put(Mark.AWAITS, 1)
@@ -81,6 +81,10 @@ class Windows(Generic[Session]):
         self._paths.results.mkdir(parents=True, exist_ok=True)
         self._begin(measuring, job, self._paths, PartTimes.after_switch(asked_at)).install()
         raise SwitchedError
+
+    def say(self, reason: str) -> None:
+        """Says why this process does not go on; the tuner tells the last line of the output."""
+        sys.stderr.write(f"autotune: {reason}\n")
 
     def _next_request(self) -> TrialJob:
         """Waits for the next request, without end: the supervisor ends the process."""
