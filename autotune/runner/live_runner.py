@@ -24,6 +24,8 @@ CHECK_EVERY = 8
 """Measurements of a process between two of the process's first settings."""
 MOST_DRIFT = 0.03
 """Change of a rate, as a logarithm, without consequences for the ranking of settings."""
+MOST_SAID_CHARS = 200
+"""Longest part of a process's last line that is told."""
 POLL_S = 0.01
 
 
@@ -274,11 +276,14 @@ class _LiveRun:
 
 
 def why_lost(job: TrialJob, result: TrialResult) -> str:
-    """Why a process did not wait after a measurement, by the last line of its output; empty where it should not."""
-    if not job.serves or result.outcome is not Outcome.OK:
+    """Why a process did not wait after a measurement, by the last line of its output.
+
+    Empty for a process that was not to wait: of a job that serves no further requests, or after a failure.
+    """
+    if not job.serves or not result.outcome.is_complete:
         return ""
     lines = result.log_tail.strip().splitlines()
-    said = lines[-1].strip().removeprefix("autotune: ") if lines else "it said nothing"
+    said = lines[-1].strip().removeprefix("autotune: ")[:MOST_SAID_CHARS] if lines else "it said nothing"
     return f"the process before ended after its measurement: {said}"
 
 

@@ -16,14 +16,11 @@ def repeated_blocks(model: Any) -> list[Any]:
 
     Lists of modules are no blocks: nobody calls them.
     """
-    from torch.nn import Module
-
     found: list[Any] = []
 
     def look(module: Any) -> None:
         children = list(module.children())
-        called = [child for child in children if getattr(type(child), "forward", None) is not Module.forward]
-        numbers = Counter(type(child) for child in called if _num_parts(child) >= LEAST_PARTS)
+        numbers = Counter(type(child) for child in children if _is_called(child) and _num_parts(child) >= LEAST_PARTS)
         for child in children:
             if numbers[type(child)] >= LEAST_BLOCKS:
                 found.append(child)
@@ -48,6 +45,13 @@ def shape_of_block(block: Any) -> Hashable:
 def num_shapes(blocks: Iterable[Any]) -> int:
     """Number of different shapes among some blocks."""
     return len({shape_of_block(block) for block in blocks})
+
+
+def _is_called(module: Any) -> bool:
+    """Whether a module has a forward pass, by its class or set by a library such as torch.compile."""
+    from torch.nn import Module
+
+    return getattr(getattr(module, "forward", None), "__func__", None) is not Module.forward
 
 
 def _num_parts(module: Any) -> int:

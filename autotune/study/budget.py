@@ -41,9 +41,11 @@ NOISY_ROUNDS = 2 * NUM_ROUNDS
 """Rounds of the finals to keep time for on a noisy machine."""
 FINAL_WINDOW_S = 5.0
 """Usual length of a final's window, in seconds; when time is short, windows are shorter."""
-CAUTION = 1.4
+CAUTION = 1.5
 """Time kept for finals in new processes while a trial runs, as a multiple of their expected time. Finals of
-torchvision's detector on an H100 took 1.4 times as long as expected; a compilation had left time for one round."""
+torchvision's detector on an H100 took 1.44 times as long as expected; a compilation had left time for one round."""
+PRICE_SLACK = 1.25
+"""How many times its expected time a trial may take that leaves the finals only their expected time."""
 LIMIT_FACTOR = 2.0
 """Least limit of a trial as a multiple of its expected time, where the finals may have to start another process."""
 LOOKS_SHARE = 0.2
@@ -131,15 +133,20 @@ class Budget:
 
         After two measured trials the fewest rounds of two contenders are kept for the finals.
         """
-        kept_s = self._verified_s(caution=CAUTION) if self.runs.num_measured > 1 else 0.0
+        return self._left_beside(self._verified_s())
+
+    def _left_beside(self, finals_s: float) -> float:
+        """Wall time left to trials in seconds, with the tolerated overrun, beside so many seconds of finals."""
+        kept_s = finals_s if self.runs.num_measured > 1 else 0.0
         return max(0.0, self._tolerated_s - kept_s - self._ending_s)
 
     def limit_s(self, trial_s: float, *, is_alone: bool = False) -> float:
         """Wall time until a running trial is ended, in seconds; never negative.
 
         A trial that takes far longer than the trials before, as a first compilation does, is ended rather than left to
-        spend the time of the finals. The end of a trial is the end of its process, so the finals may have to start
-        another process first.
+        spend the time of the finals, which may take CAUTION times as long as expected. The end of a trial is the end of
+        its process, so the finals may have to start another process first. A trial that takes PRICE_SLACK times as long
+        as expected may go on, as long as the finals have their expected time.
 
         Args:
             trial_s: Expected time of the trial, in seconds. The trial may take LIMIT_FACTOR times as long, even if no
@@ -147,9 +154,17 @@ class Budget:
             is_alone: Whether no process can measure both the trial's settings and the script's own. The finals then
                 start another process in any case.
         """
-        kept_s = self._verified_s(is_alone=True, caution=CAUTION) if self.runs.num_measured > 1 else 0.0
-        limit_s = max(0.0, self._tolerated_s - kept_s - self._ending_s)
-        return limit_s if is_alone else min(self.left_to_trials_s, max(limit_s, LIMIT_FACTOR * trial_s))
+        usual_s, cautious_s = (
+            self._limit_beside(trial_s, is_alone=is_alone, caution=caution) for caution in (1.0, CAUTION)
+        )
+        return max(cautious_s, min(usual_s, PRICE_SLACK * trial_s))
+
+    def _limit_beside(self, trial_s: float, *, is_alone: bool, caution: float) -> float:
+        """The limit of a trial beside finals that take `caution` times as long as expected, in seconds."""
+        limit_s = self._left_beside(self._verified_s(is_alone=True, caution=caution))
+        if is_alone:
+            return limit_s
+        return min(self._left_beside(self._verified_s(caution=caution)), max(limit_s, LIMIT_FACTOR * trial_s))
 
     def unsaved_s(self) -> float:
         """Wall time since the last call, in seconds: the amount to add to the database."""
@@ -219,14 +234,14 @@ class Budget:
         return self._has_process is not None and self._has_process()
 
     def share_process(self) -> None:
-        """Expects the finals to run in the process of the trials from now on."""
-        self._is_shared = True
+        """Expects the finals to run in the process of the trials from now on, where one process goes on."""
+        self._is_shared = not self._needs_new_processes
 
     def affords_shared_rounds(self, num_rounds: int, contenders: Collection[int]) -> bool:
         """Whether rounds in the process of the trials, with the shortest windows, end within the tolerated overrun.
 
-        Without a waiting process, a new one starts and builds. A script that has ended by itself has a new process for
-        every final.
+        Without a waiting process, a new one starts and builds. Where no process goes on with other settings, every
+        final has a new one.
         """
         if self._needs_new_processes:
             return self.left_to_finals_s >= num_rounds * self.round_s(contenders)

@@ -252,7 +252,9 @@ def _gain_left(
 def _steps_to_checkpoint(results: Sequence[TrialResult]) -> int | None:
     """Optimizer steps of a process before its first checkpoint, as the median over processes; None without one."""
     found, num_steps, has_saved = list[int](), 0, False
-    for result in results:
+    for number, result in enumerate(results):
+        if result in results[:number]:
+            continue  # a trial that counts as a final
         if not result.is_live:
             num_steps, has_saved = 0, False
         rank = result.ranks[0] if result.ranks else None

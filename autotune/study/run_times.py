@@ -258,9 +258,10 @@ class RunTimes:
         build = build_of(settings) if settings is not None else self._build_of(number)
         plain_s, start_s = self.start_s(UNCOMPILED), self.start_s(build)
         # More workers take longer to fill the queues than the script's own workers took for the baseline. What a switch
-        # takes, such as cuDNN's choice of kernels, a new process takes too: 10 s for a diffusion model on an H100.
+        # takes beyond the usual, such as cuDNN's choice of kernels, a new process takes too: 8 s for a diffusion model
+        # on an H100.
         startup_s = median(self._startup_s) if self._startup_s else 0.0
-        own_s = self._switch_of.get(number, 0.0) + self._live_around_of.get(number, 0.0)
+        own_s = max(0.0, self._switch_of.get(number, 0.0) - SWITCH_AGAIN_S) + self._live_around_of.get(number, 0.0)
         return max(start_s, startup_s + own_s + start_s - plain_s)
 
     def shared_process_s(self, contenders: Collection[int]) -> float:

@@ -105,6 +105,8 @@ class TrialLoop:
         """First losses in fp32, by the digest of the initial weights and the first batch."""
         self._own_skipped_share: float | None = None
         """Share of optimizer steps that a gradient scaler skipped under the script's own settings; None if unknown."""
+        self._was_live = False
+        """Whether some trial of the study went on in the process of another."""
         self._script_end = ScriptEnd()
         self._study, self._search, self._jobs, self._runner = study, search, jobs, runner
         self._repository, self._budget, self._stop, self._on_event = repository, budget, stop, on_event
@@ -128,6 +130,7 @@ class TrialLoop:
         """
         for record in self._repository.trials(self._study):
             self._learn_losses(record.result)
+            self._was_live |= record.result.is_live
             if record.result.outcome.is_finished:
                 self._learn_duration(record.result, record.number, record.settings)
         self._others = self._live_others()
@@ -316,15 +319,18 @@ class TrialLoop:
         handle = self._runner.start(job)
         wait_for(handle, self._stop, now_and_then=lambda: self._look(handle))
         result = handle.result()
-        if result.outcome is Outcome.OK and job.request.settings == self._search.script_settings:
-            self._learn_keeping(job)
+        self._learn_keeping(job, result)
         # The script's error message goes to the terminal, into notes, and into Optuna's tables.
         result = replace(result, reason=mask_text(result.reason))
         return found.written_with(result) if found is not None else result
 
-    def _learn_keeping(self, job: TrialJob) -> None:
-        """Expects new processes from now on, if no process waits after the script's own settings."""
-        if job.serves and isinstance(self._runner, KeepingRunner) and not self._runner.has_process:
+    def _learn_keeping(self, job: TrialJob, result: TrialResult) -> None:
+        """Expects new processes from now on, if no process has ever gone on, nor after the script's own settings."""
+        self._was_live |= result.is_live
+        is_own = result.outcome is Outcome.OK and job.request.settings == self._search.script_settings
+        if self._was_live or not is_own or not job.serves or not isinstance(self._runner, KeepingRunner):
+            return
+        if not self._runner.has_process:
             self._budget.forbid_sharing()
 
     def _limit_s(self, job: TrialJob) -> float:

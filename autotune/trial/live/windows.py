@@ -84,7 +84,8 @@ class Windows(Generic[Session]):
 
     def say(self, reason: str) -> None:
         """Says why this process does not go on; the tuner tells the last line of the output."""
-        sys.stderr.write(f"autotune: {reason}\n")
+        with suppress(OSError, ValueError, AttributeError):  # a stream that the script has closed or replaced
+            sys.stderr.write(f"autotune: {reason}\n")
 
     def _next_request(self) -> TrialJob:
         """Waits for the next request, without end: the supervisor ends the process."""

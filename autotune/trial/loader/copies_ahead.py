@@ -101,7 +101,9 @@ class CopiesAhead:
         if looks_ahead:
             try:
                 ahead.waiting = self._begun(take)
-            except Exception as error:  # the end of the epoch, or a broken batch: raised when the batch is due
+            except StopIteration as end:  # raised when the next batch is due; its frames hold copied batches
+                ahead.error = end.with_traceback(None)
+            except Exception as error:  # a broken batch, likewise
                 ahead.error = error
         return self._side.arrived(present)
 

@@ -326,9 +326,14 @@ class ScriptDetector:
         return tuple(sorted(values.items()))  # type: ignore[arg-type]
 
     def _steps_copies(self, parameters: list[torch.nn.Parameter]) -> bool:
-        """Whether the optimizers step no parameter of the model, but copies, as those of DeepSpeed's ZeRO do."""
+        """Whether the optimizers step no parameter of the model, but copies, as those of DeepSpeed's ZeRO do.
+
+        A frozen model has no copies, and FSDP may have gathered the weights at this moment.
+        """
+        trained = {id(weight) for weight in parameters if weight.requires_grad}
         stepped = {id(weight) for optimizer in self._steps.stepping for weight in parameters_of(optimizer)}
-        return bool(parameters and stepped) and stepped.isdisjoint(map(id, parameters))
+        is_apart = bool(trained and stepped) and trained.isdisjoint(stepped)
+        return is_apart and not any(map(torch_names.is_sharded, self._roots.modules))
 
     def _autocast_dtype(self) -> str | None:
         """Names of the types of the script's own autocast regions; None without a region."""
@@ -358,7 +363,7 @@ class ScriptDetector:
             "ddp": bool(self._own_ddp()),
             "deepspeed": any(is_of_class(root, "DeepSpeedEngine") for root in self._roots.modules),
             "steps_copies": self._steps_copies(parameters),
-            "sharded": any(torch_names.is_sharded(root, parameters) for root in self._roots.modules),
+            "sharded": any(map(torch_names.is_sharded, self._roots.modules)),
             "pinned_process": self._loaders.is_pinned,
             "varying_inputs": self._calls.inputs_vary,
             "varying_batches": self._calls.batches_vary,

@@ -181,9 +181,10 @@ class LongBatchSampler(BatchSampler):
         return self._batches(self.latest_sizes if self.notes_sizes else None, self._num_backwards())
 
     def _batches(self, sizes: deque[int] | None, num_backwards_before: int) -> Iterator[list[int]]:
-        num_passes = 0
-        while num_passes < self._num_repeats():  # Asked anew: a sampler may learn its length as it begins.
-            num_passes += 1
+        is_unknown = length_of(self.inner) == 0
+        num_left = self._num_repeats()
+        while num_left > 0:
+            num_left -= 1
             num_batches = 0
             for indices in self.inner:
                 if self.is_ending:
@@ -194,6 +195,8 @@ class LongBatchSampler(BatchSampler):
                 yield indices
             if num_batches == 0 or not self._may_repeat(num_backwards_before):
                 return
+            if is_unknown:  # The sampler has learned its length as it began.
+                is_unknown, num_left = False, self._num_repeats() - 1
 
     def _num_repeats(self) -> float:
         """Number of the script's epochs in a long epoch; infinite without a length, since no script counts on one."""

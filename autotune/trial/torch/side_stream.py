@@ -8,6 +8,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -51,20 +52,22 @@ class Copied:
 
 
 _copied: weakref.WeakSet[Copied] = weakref.WeakSet()
-_inherited: list[Copied] = []
-"""Batches of the parent process, in a forked process."""
+_sides: weakref.WeakSet[SideStream] = weakref.WeakSet()
+_inherited: list[Any] = []
+"""Batches and side streams of the parent process, in a forked process."""
 
 
-def _keep_inherited() -> None:
-    """Keeps the parent's batches in a forked process, such as a worker of a loader.
+def _hold() -> None:
+    """Holds batches and side streams before a fork; a forked process, such as a loader's worker, keeps them.
 
-    The collector there may find a batch that the parent has dropped and not collected yet. The end of its event asks
-    CUDA, which does not work in a forked process, and torch then ends the process.
+    The collector there may find what the parent has dropped and not collected yet. The end of an event asks CUDA, which
+    does not work in a forked process, and torch then ends the process.
     """
-    _inherited.extend(_copied)
+    with suppress(RuntimeError):  # Another thread copies a batch at this moment.
+        _inherited.extend([*_copied, *_sides])
 
 
-os.register_at_fork(after_in_child=_keep_inherited)
+os.register_at_fork(before=_hold, after_in_parent=_inherited.clear)
 
 
 class SideStream:
@@ -84,6 +87,7 @@ class SideStream:
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._sources: deque[tuple[Any, list[torch.Tensor]]] = deque()
         """Page-locked tensors with the end of each copy: nobody may reuse the memory before."""
+        _sides.add(self)
 
     def begin(self, batch: Any, is_copied: Callable[[Place], bool] = lambda place: True) -> Copied:
         """Starts the copy of a batch, and returns at once if the batch is in page-locked memory.

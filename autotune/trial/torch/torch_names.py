@@ -9,7 +9,7 @@ import functools
 import importlib
 import sys
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -64,10 +64,13 @@ def share_of(tensor: Any) -> Any:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def is_sharded(model: Any, parameters: Iterable[Any]) -> bool:
+FSDP_CLASSES = frozenset(("FSDPModule", "FullyShardedDataParallel"))
+"""Names of the classes of modules whose weights are shared out: by `fully_shard`, and by the older wrapper."""
+
+
+def is_sharded(model: Any) -> bool:
     """Whether each rank holds a share of the weights only, by `fully_shard` or FullyShardedDataParallel."""
-    classes = (cls.__name__ for module in model.modules() for cls in type(module).__mro__)
-    return any(hasattr(weight, "to_local") for weight in parameters) or "FullyShardedDataParallel" in classes
+    return any(cls.__name__ in FSDP_CLASSES for module in model.modules() for cls in type(module).__mro__)
 
 
 UNINITIALIZED: Any = getattr(torch.nn.parameter, "UninitializedTensorMixin", None)

@@ -92,7 +92,8 @@ def test_a_model_whose_weights_are_shared_out_over_the_ranks_is_told_and_trains_
     assert whole_bytes <= facts.optimizer_state_bytes < 1.2 * whole_bytes
     own = script_settings_of(facts)
     losses = []
-    for number, changes in enumerate([{}, {"batch_size": 4, "grad_accum_steps": 2}, {"precision": Precision.BF16}]):
+    in_parts = {"batch_size": 4, "grad_accum_steps": 2}
+    for number, changes in enumerate([{}, {"precision": Precision.BF16}, in_parts, {"batch_size": 4}]):
         settings = replace(own, **changes)
         (job, code), reports = run(
             command,
@@ -106,9 +107,9 @@ def test_a_model_whose_weights_are_shared_out_over_the_ranks_is_told_and_trains_
         assert verdict.outcome is Outcome.OK, (changes, verdict)
         assert {name: reports[0].observed[name] for name in changes} == changes
         losses.append(reports[0].first_losses)
-    whole = [sum(pair) / 2 for pair in zip(losses[1][:20:2], losses[1][1:20:2], strict=True)]
-    assert losses[0][:10] == pytest.approx(losses[2][:10], rel=0.02)
-    assert len(losses[1]) < 20 or losses[0][:10] == pytest.approx(whole, rel=1e-4), (losses[0][:10], losses[1][:20])
+    assert losses[1][:8] == pytest.approx(losses[0][:8], rel=0.02)
+    # The first steps repeat one batch, here of 4: in two equal parts it moves the weights as it does alone.
+    assert losses[2][0:8:2] == pytest.approx(losses[3][:4], rel=1e-4) and losses[3][3] < losses[3][0]
 
 
 def trained(*arguments: str) -> tuple[dict[str, Any], list[float]]:

@@ -121,6 +121,19 @@ def stage() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
 
 
+class Compiled(torch.nn.Module):
+    """As torch.compile's own, whose forward pass belongs to the object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = stage()
+        self.forward = self.own.forward
+
+
+def test_blocks_whose_forward_pass_is_set_on_the_object_are_called_too() -> None:
+    assert len(repeated_blocks(torch.nn.Sequential(torch.nn.ModuleList(Compiled() for _ in range(3))))) == 3
+
+
 def test_lists_of_blocks_are_looked_into_since_nobody_calls_them() -> None:
     model = Stages()
     assert all(isinstance(block, torch.nn.Sequential) for block in repeated_blocks(model))

@@ -108,9 +108,27 @@ def test_a_slow_trial_is_ended_before_it_spends_the_time_of_the_finals():
     budget.runs.trial_took(20.0, window_s=5.0, number=0)
     assert budget.left_to_trials_s == pytest.approx((1.1 - ENDING_SHARE) * 180.0 - 60.0)
     budget.runs.trial_took(20.0, window_s=5.0, number=1)
-    assert budget.left_to_trials_s == pytest.approx(
-        (1.1 - ENDING_SHARE) * 180.0 - 60.0 - CAUTION * 4 * budget.least_final_s
-    )
+    left_s = (1.1 - ENDING_SHARE) * 180.0 - 60.0
+    assert budget.left_to_trials_s == pytest.approx(left_s - 4 * budget.least_final_s)
+    assert budget.limit_s(0.0, is_alone=True) == pytest.approx(left_s - CAUTION * 4 * budget.least_final_s)
+
+
+@pytest.mark.parametrize("total_s", [120.0, 180.0, 300.0, 600.0])
+@pytest.mark.parametrize("start_s", [5.0, 10.0, 20.0, 40.0])
+@pytest.mark.parametrize("is_live", [False, True])
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_trial_that_may_begin_has_its_expected_time(total_s, start_s, is_live, is_alone):
+    clock = Clock()
+    budget = Budget(total_s, 0.0, clock)
+    budget.runs.trial_took(start_s + 5.0, window_s=5.0, number=0, startup_s=start_s)
+    budget.runs.trial_took(start_s + 5.0, window_s=5.0, number=1)
+    if is_live:
+        budget.allow_sharing(lambda: True)
+        budget.runs.trial_took(8.0, window_s=5.0, number=2, is_fresh=False, switch_s=1.0)
+    budget.keep_for((0, 1))
+    while budget.spare_s(is_alone=is_alone) >= budget.trial_s():
+        assert budget.limit_s(budget.trial_s(), is_alone=is_alone) >= budget.trial_s()
+        clock.now_s += 1.0
 
 
 def test_a_round_costs_what_its_own_contenders_take_to_start():
@@ -452,7 +470,7 @@ def test_a_new_process_of_settings_measured_live_takes_as_long_to_fill_its_queue
     budget = Budget(300.0, 0.0, Clock())
     budget.runs.trial_took(15.0, window_s=5.0, number=0, startup_s=4.0)
     budget.runs.trial_took(27.0, window_s=9.0, number=1, is_fresh=False, switch_s=2.0)
-    assert budget.round_s((1,)) - budget.round_s((0,)) == (4.0 + 27.0 - 9.0) - (15.0 - 5.0)
+    assert budget.round_s((1,)) - budget.round_s((0,)) == (4.0 + 27.0 - 9.0 - 2.0) - (15.0 - 5.0)
 
 
 def test_a_new_process_of_settings_measured_live_chooses_their_kernels_too():
@@ -460,7 +478,7 @@ def test_a_new_process_of_settings_measured_live_chooses_their_kernels_too():
     budget = Budget(180.0, 0.0, Clock())
     budget.runs.trial_took(7.1, window_s=3.2, number=0, startup_s=1.7)
     budget.runs.trial_took(21.1, window_s=8.9, number=1, is_fresh=False, switch_s=10.0)
-    assert budget.round_s((1,)) - budget.round_s((0,)) == pytest.approx((1.7 + 10.0 + 2.2) - (7.1 - 3.2))
+    assert budget.round_s((1,)) - budget.round_s((0,)) == pytest.approx((1.7 + 8.0 + 2.2) - (7.1 - 3.2))
 
 
 def test_a_long_compilation_leaves_the_finals_time_although_they_take_longer_than_expected():

@@ -82,11 +82,12 @@ def test_checkpoints_that_take_a_part_of_the_gain_are_told_with_that_part() -> N
     live = replace(result_of([0.05] * 240), start=StartKind.LIVE)
     saving = replace(result_of([*[0.05] * 259, 2.15, *[0.05] * 40], 259), start=StartKind.LIVE)
     first = result_of([0.2] * 5)
-    [note] = _on_checkpoints([first, live, saving, own, ours], ours=[ours], own=[own])
+    [note] = _on_checkpoints([first, live, saving, live, own, ours], ours=[ours], own=[own])
     assert (
         "The first one came after about 505 steps; with one as often, the ratio to your settings is 7% smaller" in note
     )
-    [note] = _on_checkpoints([first, *[live] * 90, saving, own, ours], ours=[ours], own=[own])
+    many = [replace(live, wall_s=float(number)) for number in range(90)]
+    [note] = _on_checkpoints([first, *many, saving, own, ours], ours=[ours], own=[own])
     assert note.endswith("The rates leave it out."), "one in 22,000 steps takes nothing"
     [note] = _on_checkpoints([live, result_of([*[0.05] * 20, 2.15], 20)])
     assert note.endswith("The rates leave it out."), "without finals there is no gain"

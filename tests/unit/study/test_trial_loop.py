@@ -212,6 +212,20 @@ def test_finals_are_planned_in_new_processes_for_a_script_whose_process_never_wa
     made.budget.keep_for((0, 1))
     assert made.budget.plans_sharing is waits
     assert (made.budget.reserve_s >= 4 * 27.0) is not waits
+    made.budget.share_process()
+    assert (made.budget.round_s((0, 1)) >= 2 * 27.0) is not waits
+
+
+def test_one_lost_process_does_not_change_the_plan_of_a_script_that_went_on_before(bench):
+    made = bench(budget_s=180.0, start="live")
+    runner = Keeping(lambda job: replace(ok(100.0), start=StartKind.LIVE), FACTS)
+    loop = made.loop(runner)
+    loop._trial(made.search.ask())
+    runner.has_process, runner.measure = False, made.measure
+    loop.measure(made.space.script_settings, is_final=False)
+    for number in (0, 1):
+        made.budget.runs.trial_took(27.0, window_s=3.0, number=number)
+    assert made.budget.plans_sharing
 
 
 def test_the_scripts_own_settings_race_against_nothing(bench):

@@ -155,9 +155,11 @@ def in_child(look: Callable[[], list[int]]) -> list[int]:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        gc.collect()
-        os.write(writer, bytes(look()))
-        os._exit(0)
+        try:
+            gc.collect()
+            os.write(writer, bytes(look()))
+        finally:
+            os._exit(0)
     os.close(writer)
     seen = os.read(reader, 100)
     os.close(reader)
