@@ -31,7 +31,7 @@ def averaged(num_micro_batches: int, num_samples: int, batch_size: int) -> tuple
             optimizer.step()
             average.update_parameters(model)
         gradients.epoch_ends()
-    assert unwrap(seams)
+    assert not unwrap(seams)
     return flat(average.module), int(average.n_averaged), flat(model)
 
 
