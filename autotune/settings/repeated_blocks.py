@@ -8,13 +8,13 @@ from typing import Any
 
 LEAST_BLOCKS = 2
 LEAST_PARTS = 2
-"""Fewest submodules with parameters in a block: a single layer keeps no activations inside."""
+"""Fewest submodules with parameters in a block, since a single layer keeps no activations inside."""
 
 
 def repeated_blocks(model: Any) -> list[Any]:
-    """The outermost modules of a model with siblings of the same class and with layers inside.
+    """The outermost modules of a model that have layers inside and siblings of the same class.
 
-    Lists of modules are no blocks: nobody calls them.
+    A list of modules is no block, because a list has no forward pass.
     """
     found: list[Any] = []
 
@@ -32,7 +32,7 @@ def repeated_blocks(model: Any) -> list[Any]:
 
 
 def shape_of_block(block: Any) -> Hashable:
-    """The class of a block, and the names and shapes of its parameters; a parameter without data yet has no shape.
+    """The class of a block, with the names and shapes of the block's parameters. A lazy parameter has no shape yet.
 
     Blocks of one shape can share a graph. ResNet-50 has 16 blocks of 8 shapes.
     """
@@ -48,7 +48,7 @@ def num_shapes(blocks: Iterable[Any]) -> int:
 
 
 def _is_called(module: Any) -> bool:
-    """Whether a module has a forward pass, by its class or set by a library such as torch.compile."""
+    """Whether a module has a forward pass, from the module's class or from a library such as torch.compile."""
     from torch.nn import Module
 
     return getattr(getattr(module, "forward", None), "__func__", None) is not Module.forward

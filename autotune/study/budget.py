@@ -45,7 +45,8 @@ CAUTION = 1.5
 """Time kept for finals in new processes while a trial runs, as a multiple of their expected time. Finals of
 torchvision's detector on an H100 took 1.44 times as long as expected; a compilation had left time for one round."""
 PRICE_SLACK = 1.25
-"""How many times its expected time a trial may take that leaves the finals only their expected time."""
+"""Limit of a trial as a multiple of the trial's expected time, where a longer trial would leave the finals less than
+CAUTION times the finals' expected time."""
 LIMIT_FACTOR = 2.0
 """Least limit of a trial as a multiple of its expected time, where the finals may have to start another process."""
 LOOKS_SHARE = 0.2
@@ -241,7 +242,7 @@ class Budget:
         """Whether rounds in the process of the trials, with the shortest windows, end within the tolerated overrun.
 
         Without a waiting process, a new one starts and builds. Where no process goes on with other settings, every
-        final has a new one.
+        final has a new process.
         """
         if self._needs_new_processes:
             return self.left_to_finals_s >= num_rounds * self.round_s(contenders)

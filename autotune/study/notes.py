@@ -201,7 +201,7 @@ def _on_winner(
 def _on_checkpoints(
     results: Sequence[TrialResult], *, ours: Sequence[TrialResult] = (), own: Sequence[TrialResult] = ()
 ) -> Iterator[str]:
-    """Tells of checkpoints in windows, whether the rates include these, and what they leave of the gain.
+    """Tells of checkpoints in windows, whether the rates include checkpoints, and how much of the gain checkpoints take.
 
     Args:
         results: Results of trials and of finals in the order of measuring; a trial that counts as a final is given
@@ -230,13 +230,13 @@ def _on_checkpoints(
     if num_whole:
         yield f"{seen} The rates of {num_whole} of them include it: they have too few steps, or too many checkpoints."
     else:
-        yield f"{seen} The rates leave it out.{_gain_left(results, ours, own, median(took_s)) if took_s else ''}"
+        yield f"{seen} The rates leave it out.{_gain_lost(results, ours, own, median(took_s)) if took_s else ''}"
 
 
-def _gain_left(
+def _gain_lost(
     results: Sequence[TrialResult], ours: Sequence[TrialResult], own: Sequence[TrialResult], took_s: float
 ) -> str:
-    """The gain with a checkpoint as often as the script has saved one; empty where this changes little."""
+    """How much of the gain is lost to checkpoints as often as the script's first; empty below LEAST_TOLD."""
     num_steps, step_s, own_step_s = _steps_to_checkpoint(results), _step_s(ours), _step_s(own)
     if num_steps is None or step_s is None or own_step_s is None:
         return ""

@@ -58,12 +58,12 @@ _inherited: list[Any] = []
 
 
 def _hold() -> None:
-    """Holds batches and side streams before a fork; a forked process, such as a loader's worker, keeps them.
+    """Holds batches and side streams before a fork, so that a forked process, such as a loader's worker, keeps them.
 
-    The collector there may find what the parent has dropped and not collected yet. The end of an event asks CUDA, which
-    does not work in a forked process, and torch then ends the process.
+    Garbage of the parent is garbage of the forked process too. The collector would destroy CUDA events there; CUDA does
+    not work in a forked process, and torch would abort the process.
     """
-    with suppress(RuntimeError):  # Another thread copies a batch at this moment.
+    with suppress(RuntimeError):  # Another thread copies a batch at the moment of the fork.
         _inherited.extend([*_copied, *_sides])
 
 

@@ -14,8 +14,9 @@ import torch
 import torch.distributed.fsdp
 
 from autotune.emit.tuned_config import config_text
-from autotune.model.facts import LossReduction
+from autotune.model.facts import LossReduction, ScriptFacts
 from autotune.model.outcome import Outcome
+from autotune.model.result import RankResult
 from autotune.protocol.job import Mode
 from autotune.settings import Precision, Settings
 from autotune.settings.ddp_group import ARGUMENTS
@@ -28,6 +29,15 @@ from tests.unit.emit.example import tuned_config
 pytestmark = pytest.mark.slow
 CHANGES: dict[str, Any] = {"gradient_as_bucket_view": True, "static_graph": True, "bucket_mb": 50}
 REPOSITORY = Path(__file__).parents[3]
+
+
+def measured(command: tuple[str, ...], folder: Path, facts: ScriptFacts, settings: Settings) -> list[RankResult]:
+    """The reports of all ranks of a trial that came through."""
+    own = script_settings_of(facts)
+    (job, code), reports = run(command, folder, mode=Mode.TRIAL, settings=settings, script_settings=own, facts=facts)
+    verdict = judge(job, Ending(exit_code=code, signal=None), reports)
+    assert verdict.outcome is Outcome.OK, (settings, verdict)
+    return reports
 
 
 def test_every_rank_of_a_trial_wraps_its_model_by_the_arguments_and_trains_alike(tmp_path: Path) -> None:
@@ -45,16 +55,7 @@ def test_every_rank_of_a_trial_wraps_its_model_by_the_arguments_and_trains_alike
     ]
     for number, changes in enumerate(trials):
         settings = replace(own, **changes)
-        (job, code), reports = run(
-            command,
-            tmp_path / f"trial-{number}",
-            mode=Mode.TRIAL,
-            settings=settings,
-            script_settings=own,
-            facts=facts,
-        )
-        verdict = judge(job, Ending(exit_code=code, signal=None), reports)
-        assert verdict.outcome is Outcome.OK, (changes, verdict)
+        reports = measured(command, tmp_path / f"trial-{number}", facts, settings)
         expected = {name: getattr(settings, name) for name in (*ARGUMENTS, "grad_accum_steps")}
         for report in reports:
             assert {name: report.observed[name] for name in expected} == expected, (changes, report.rank)
@@ -71,11 +72,7 @@ def test_buckets_of_a_model_in_channels_last_lie_as_its_weights_do(tmp_path: Pat
     assert facts is not None
     own = script_settings_of(facts)
     settings = replace(own, channels_last=True, gradient_as_bucket_view=True)
-    (job, code), reports = run(
-        command, tmp_path / "trial", mode=Mode.TRIAL, settings=settings, script_settings=own, facts=facts
-    )
-    verdict = judge(job, Ending(exit_code=code, signal=None), reports)
-    assert verdict.outcome is Outcome.OK, verdict
+    reports = measured(command, tmp_path / "trial", facts, settings)
     assert [report.observed["channels_last"] for report in reports] == [True, True]
 
 
@@ -94,17 +91,7 @@ def test_a_model_whose_weights_are_shared_out_over_the_ranks_is_told_and_trains_
     losses = []
     in_parts = {"batch_size": 4, "grad_accum_steps": 2}
     for number, changes in enumerate([{}, {"precision": Precision.BF16}, in_parts, {"batch_size": 4}]):
-        settings = replace(own, **changes)
-        (job, code), reports = run(
-            command,
-            tmp_path / f"trial-{number}",
-            mode=Mode.TRIAL,
-            settings=settings,
-            script_settings=own,
-            facts=facts,
-        )
-        verdict = judge(job, Ending(exit_code=code, signal=None), reports)
-        assert verdict.outcome is Outcome.OK, (changes, verdict)
+        reports = measured(command, tmp_path / f"trial-{number}", facts, replace(own, **changes))
         assert {name: reports[0].observed[name] for name in changes} == changes
         losses.append(reports[0].first_losses)
     assert losses[1][:8] == pytest.approx(losses[0][:8], rel=0.02)
