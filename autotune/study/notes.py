@@ -201,7 +201,7 @@ def _on_winner(
 def _on_checkpoints(
     results: Sequence[TrialResult], *, ours: Sequence[TrialResult] = (), own: Sequence[TrialResult] = ()
 ) -> Iterator[str]:
-    """Tells of checkpoints in windows, whether the rates include checkpoints, and how much of the gain checkpoints take.
+    """Tells of checkpoints in windows, whether rates include checkpoints, and how much of the gain checkpoints take.
 
     Args:
         results: Results of trials and of finals in the order of measuring; a trial that counts as a final is given
