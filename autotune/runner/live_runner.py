@@ -278,12 +278,14 @@ class _LiveRun:
 def why_lost(job: TrialJob, result: TrialResult) -> str:
     """Why a process did not wait after a measurement, by the last line of its output.
 
+    The line may begin with a progress bar of the script.
+
     Empty for a process that was not to wait: of a job that serves no further requests, or after a failure.
     """
     if not job.serves or not result.outcome.is_complete:
         return ""
     lines = result.log_tail.strip().splitlines()
-    said = lines[-1].strip().removeprefix("autotune: ")[:MOST_SAID_CHARS] if lines else "it said nothing"
+    said = lines[-1].strip().rpartition("autotune: ")[2][:MOST_SAID_CHARS] if lines else "it said nothing"
     return f"the process before ended after its measurement: {said}"
 
 

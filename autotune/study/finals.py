@@ -126,6 +126,8 @@ class Finals:
         """Whether the rounds run in the process of the trials."""
         self._is_cut_off = False
         """Whether a run was ended from outside, before the limit of its time."""
+        self._read: tuple[FinalRecord, ...] | None = None
+        """The stored runs of all finals of the study; None = read them again."""
 
     def run(
         self,
@@ -226,6 +228,7 @@ class Finals:
         self, finalists: Sequence[FinishedTrial], baseline: FinishedTrial | None, trials: Mapping[int, TrialResult]
     ) -> dict[int, FinishedTrial]:
         """Chooses the process of the rounds, and the contenders, by number."""
+        self._read = None
         self._first = self._first_round()
         if self._first and not self._of_these_finals() and not self._has_time(finalists, baseline):
             self._first = 0  # The answer of the finals before the latest trials is better than none.
@@ -235,7 +238,7 @@ class Finals:
             self._is_shared = True
             self._budget.share_process()
             contenders = self._contenders(sharing, baseline, is_chosen=False)
-        known = {record.number for record in self._repository.finals(self._study)}
+        known = {record.number for record in self._stored()}
         own = {baseline.number} if baseline is not None else set()
         self._num_rivals = max(1, len((known | contenders.keys()) - own))
         return contenders
@@ -285,7 +288,7 @@ class Finals:
 
     def _first_round(self) -> int:
         """The round after all rounds before the latest trial: earlier finals had other contenders to choose from."""
-        before = finals_before_latest(self._repository.trials(self._study), self._repository.finals(self._study))
+        before = finals_before_latest(self._repository.trials(self._study), self._stored())
         return 1 + max((final.round for final in before), default=-1)
 
     def _num_planned(self, contenders: Mapping[int, FinishedTrial], trials: Mapping[int, TrialResult]) -> int:
@@ -391,7 +394,7 @@ class Finals:
                 result=trials[number],
                 finished_at=datetime.now(UTC),
             )
-            self._repository.record_final(self._study, record)
+            self._store(record)
         return True
 
     def _is_whole(self, round_index: int, contenders: dict[int, FinishedTrial]) -> bool:
@@ -503,7 +506,7 @@ class Finals:
                 result=result,
                 finished_at=datetime.now(UTC),
             )
-            self._repository.record_final(self._study, record)
+            self._store(record)
             self._repository.add_spent(self._study, self._budget.unsaved_s())
             self._on_event(FinalFinished(round=round_index, number=number, result=result))
 
@@ -516,10 +519,20 @@ class Finals:
 
     def _of_these_finals(self) -> tuple[FinalRecord, ...]:
         """The runs of these finals, with rounds from 0."""
-        records = self._repository.finals(self._study)
+        records = self._stored()
         if not self._first:
             return records
         return tuple(replace(each, round=each.round - self._first) for each in records if each.round >= self._first)
+
+    def _stored(self) -> tuple[FinalRecord, ...]:
+        """The runs of all finals of the study, earlier sessions' included, by round and time of the end."""
+        if self._read is None:
+            self._read = self._repository.finals(self._study)
+        return self._read
+
+    def _store(self, record: FinalRecord) -> None:
+        self._repository.record_final(self._study, record)
+        self._read = None
 
     def _is_short(self, round_index: int, running: Mapping[int, FinishedTrial]) -> bool:
         """Whether a comparison exists, but no time for the rounds of contenders that are probably slower."""

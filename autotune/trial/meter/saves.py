@@ -18,7 +18,7 @@ class Saves:
 
     def install(self) -> None:
         """Attaches to torch.save; pickle still finds the function by name."""
-        wrap(torch, "save", self._counting)
+        wrap(torch, "save", self._counting, only_notes=True)
         torch.save.__module__ = torch.__name__
 
     def _counting(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,9 +22,9 @@ class ScriptCompiler:
         """Whether the script compiles, by all known so far."""
 
     def install(self) -> None:
-        """Attaches to both functions."""
+        """Attaches to both functions; Lightning replaces `torch.compile` when it is imported."""
         for owner in (torch, torch.nn.Module):
-            wrap(owner, "compile", self._noting)
+            wrap(owner, "compile", self._noting, only_notes=True)
 
     def _noting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def compiling(*args: Any, **kwargs: Any) -> Any:

@@ -17,7 +17,7 @@ _REBOUND = "_autotune_rebound"
 Restore = Callable[[], None]
 _wrapped: dict[Restore, tuple[str, Callable[[], bool]]] = {}
 """Functions that restore the originals of this process, in the order of wrapping; each with the name of the original
-and a function that says whether the wrapper is the outermost."""
+and a function that says whether the wrapper is the outermost, or changes nothing."""
 IMPORTED_BY_NAME = (
     ("torch.autograd", "backward"),
     ("torch.cuda", "is_available"),
@@ -33,10 +33,18 @@ IMPORTED_BY_NAME = (
 """Functions that trials wrap after the script's imports; modules may have imported the functions by name by then."""
 
 
-def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Restore:
+def wrap(
+    owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], *, only_notes: bool = False
+) -> Restore:
     """Replaces `owner.name` by `make(original)`; returns a function that restores the original.
 
     The returned function does nothing once somebody has replaced the wrapper: a later wrapper stays in place.
+
+    Args:
+        owner: Module, class or object.
+        name: Name of the function.
+        make: Makes the wrapper of the original.
+        only_notes: Whether the wrapper changes nothing, so that it may stay beneath a later wrapper.
     """
     rebound: list[Callable[..., Any]] | None = getattr(getattr(owner, name), _REBOUND, None)
     original = getattr(owner, name) if rebound is None else rebound[0]
@@ -58,7 +66,8 @@ def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
         else:
             setattr(owner, name, original)
 
-    _wrapped[restore] = f"{getattr(owner, '__name__', type(owner).__name__)}.{name}", is_outermost
+    owner_name = getattr(owner, "__name__", type(owner).__name__)
+    _wrapped[restore] = f"{owner_name}.{name}", (lambda: True) if only_notes else is_outermost
     return restore
 
 

@@ -44,6 +44,15 @@ def test_a_seam_under_a_wrapper_of_somebody_else_is_told() -> None:
     assert place.count() == 2
 
 
+def test_a_seam_that_only_notes_may_stay_under_a_wrapper_of_somebody_else() -> None:
+    place = owner()
+    with recorded() as seams:
+        wrap(place, "count", lambda original: lambda: original(), only_notes=True)
+    place.count = one_more(place.count)
+    assert not unwrap(seams)
+    assert place.count() == 1
+
+
 def loader_of(arguments: dict[str, Any]) -> Any:
     loader = DataLoader(**arguments)
     loader.batch_sampler  # noqa: B018 - torch builds it at once
