@@ -470,6 +470,21 @@ def test_the_trial_of_the_only_rival_is_the_second_round_where_the_time_allowed_
 
 
 @pytest.mark.parametrize(
+    ("factors", "total_s", "is_compared"),
+    [((0.9, 1.8), 110.0, False), ((0.6, 0.62), 110.0, True), ((0.9, 1.8), 400.0, True)],
+    ids=["ahead and open", "behind", "all rounds"],
+)
+def test_want_of_time_is_no_proof_that_a_contender_well_ahead_is_no_faster(
+    factors: tuple[float, ...], total_s: float, is_compared: bool
+) -> None:
+    bench = Bench(total_s=total_s, trial_s=22.0, around_s=20.0, factors={1: factors})
+    result = bench.run(1)
+    assert (len(bench.rounds(1)) > 2) == (total_s > 200.0)
+    assert result.winner.number == 0 or is_compared
+    assert result.is_compared == is_compared
+
+
+@pytest.mark.parametrize(
     ("factor", "half", "is_gain"),
     [(1.05, 0.02, True), (0.6, 0.02, False), (1.3, 0.02, False), (1.05, 0.2, False)],
     ids=["agrees", "no gain in the trials", "another gain", "wide"],
