@@ -104,6 +104,8 @@ class Budget:
         self.runs = RunTimes(keeps_builds=keeps_builds)
         """Times of the search's runs."""
         self._kept_for: tuple[int, ...] = ()
+        self._is_kept_in_process = False
+        """Whether only the process that waits can compare these trials in time."""
         self._looks_s = 0.0
         """Time kept for measurements after the finals, in seconds."""
         self._is_noisy, self._num_rivals = False, NUM_FINALISTS
@@ -173,16 +175,27 @@ class Budget:
         elapsed_s, self._saved_at = now - self._saved_at, now
         return elapsed_s
 
-    def keep_for(self, contenders: Collection[int], *, is_noisy: bool = False, num_rivals: int = NUM_FINALISTS) -> None:
+    def keep_for(
+        self,
+        contenders: Collection[int],
+        *,
+        is_in_process: bool = False,
+        is_noisy: bool = False,
+        num_rivals: int = NUM_FINALISTS,
+    ) -> None:
         """Keeps the time for the fewest rounds of these trials, and for the usual rounds of more.
 
         Args:
             contenders: Numbers of the baseline and of the fastest other trial.
+            is_in_process: Whether only the process that waits can compare these trials in time. A further trial then
+                needs LIMIT_FACTOR times its expected time, since the end of a trial that takes too long is the end of
+                that process.
             is_noisy: Whether the rates of trials scatter more than on a quiet machine.
             num_rivals: Number of trials that may be faster than the baseline. Without one, further trials gain more
                 than further rounds.
         """
-        self._kept_for, self._is_noisy, self._num_rivals = tuple(contenders), is_noisy, num_rivals
+        self._kept_for, self._is_kept_in_process = tuple(contenders), is_in_process
+        self._is_noisy, self._num_rivals = is_noisy, num_rivals
 
     def keep_for_looks(self, number: int, settings: Settings) -> None:
         """Keeps time for the memory of a trial after the finals, in a new process or in the process of shared finals.
@@ -321,7 +334,8 @@ class Budget:
             own_s = [self._around_s_of(number) for number in self._kept_for[:1]] or [self.around_s]
             round_s = start_s + own_s[0] + 2 * self.runs.least_window_s
             kept_s = max(kept_s, LEAST_ROUNDS * round_s if is_alone else self._comparison_s(round_s))
-        return self.left_s - kept_s
+        spare_s = self.left_s - kept_s
+        return spare_s / LIMIT_FACTOR if self._is_kept_in_process and spare_s > 0 else spare_s
 
     @property
     def _affords_plain_finals(self) -> bool:
@@ -431,13 +445,13 @@ class Budget:
         return self.left_to_finals_s >= self.round_s(contenders)
 
     def enough_s(self, *, num_rivals: int) -> float:
-        """Total time enough to compare the baseline with another trial, in seconds.
+        """Total time enough to compare the baseline with another trial in the usual rounds, in seconds.
 
         Args:
             num_rivals: Number of measured trials with other settings. The trials of a single rival and of the baseline
                 are the first round; among several rivals one was chosen, and all rounds are missing.
         """
-        num_rounds = LEAST_ROUNDS if num_rivals > 1 else LEAST_ROUNDS - 1
+        num_rounds = NUM_ROUNDS if num_rivals > 1 else NUM_ROUNDS - 1
         missing_s = num_rounds * (self.round_s(self._kept_for) or 2 * self.least_final_s)
         return self.spent_s + missing_s + (0.0 if num_rivals else self.runs.trial_s())
 

@@ -58,8 +58,8 @@ LIKELY_CONFIDENCE = 0.9
 LEAST_LIKELY_GAIN = 1.03
 """Smallest ratio to the script's own settings told as a likely gain."""
 HIDDEN_GAIN = 1.1
-"""Unproven gain from which finals without all planned rounds have not compared the contenders: a ResNet-50 on an H100 was
-3.6x as fast in the only round of new processes and 2.0x in the trials, and was told to have no gain."""
+"""Unproven gain from which finals without all planned rounds have not compared the contenders. A ResNet-50 on an H100
+was 3.6x as fast in the only round of new processes and 2.0x in the trials, and was told to have no gain."""
 WORTH_A_ROUND = 0.01
 """Expected gain, or narrowing of an interval in a minute, from which further rounds are worth their time."""
 DOUBT_FACTOR = 2
@@ -94,8 +94,8 @@ class FinalsResult:
     """Winner against baseline; None when the baseline wins, or failed, or was not measured."""
     records: tuple[FinalRecord, ...]
     is_compared: bool = True
-    """True when the rounds were enough to compare the contenders, or nothing had to be compared. Rounds left out for want
-    of time are missed where a contender was well ahead in the others, without a proven gain."""
+    """True when the rounds were enough to compare the contenders, or nothing had to be compared. Where a contender was
+    well ahead without a proven gain, rounds left out for want of time were not enough."""
     doubt: str = ""
     """Why the gain is in doubt, as sentences: trials of the same settings speak against it. Empty without a doubt."""
     beside_load: str = ""

@@ -22,6 +22,7 @@ from autotune.protocol.job import TrialJob
 from autotune.runner.quiet_wait import Quiet, QuietWait
 from autotune.runner.runner import KeepingRunner, Run, Runner
 from autotune.search.beside_load import is_suspect
+from autotune.search.history import FinishedTrial, History
 from autotune.search.prices import Prices
 from autotune.search.search_stopping import is_worth_a_minute
 from autotune.search.study_search import TIME_SPENT, Proposal, Search, SearchExhausted
@@ -29,7 +30,7 @@ from autotune.settings import Settings
 from autotune.store.records import Owner
 from autotune.store.repository import Repository
 from autotune.store.secrets import allowed_environment, mask_text
-from autotune.study.budget import Budget, LaterFinals
+from autotune.study.budget import LEAST_ROUNDS, Budget, LaterFinals
 from autotune.study.correction import Correction
 from autotune.study.jobs import Jobs
 from autotune.study.progress import ProgressTeller
@@ -200,17 +201,36 @@ class TrialLoop:
         if history.baseline is None:
             return
         own = history.baseline.number
-        rivals = [trial.number for trial in history.feasible if trial.number != own]
-        affordable = [number for number in rivals if self._budget.affords_least_rounds((own, number))]
-        contenders = (own, *(affordable or rivals)[:1]) if rivals else ()
+        rival, is_in_process = self._rival(history, own)
+        contenders = (own, rival) if rival is not None else ()
         least = LEAST_HOPE * (history.baseline.samples_per_second or 0.0)
         num_rivals = sum(
             trial.number != own and (trial.samples_per_second or 0.0) > least for trial in history.feasible
         )
-        self._budget.keep_for(contenders, is_noisy=self._search.is_noisy, num_rivals=num_rivals)
+        self._budget.keep_for(
+            contenders, is_in_process=is_in_process, is_noisy=self._search.is_noisy, num_rivals=num_rivals
+        )
         # With one measured trial there is nothing to publish yet, and the second trial may be a compilation.
-        if history.best is not None and rivals and not self._jobs.target.device.is_cpu:
+        if history.best is not None and contenders and not self._jobs.target.device.is_cpu:
             self._budget.keep_for_looks(history.best.number, history.best.settings)
+
+    def _rival(self, history: History, own: int) -> tuple[int | None, bool]:
+        """The fastest other trial whose fewest rounds fit the time, and whether they fit in the waiting process alone.
+
+        Without such a trial the fastest other trial, if there is one.
+        """
+        rivals = [trial for trial in history.feasible if trial.number != own]
+        for trial in rivals:
+            if self._budget.affords_least_rounds((own, trial.number)):
+                return trial.number, False
+            if self._affords_in_process(trial, own):
+                return trial.number, True
+        return (rivals[0].number if rivals else None), False
+
+    def _affords_in_process(self, trial: FinishedTrial, own: int) -> bool:
+        """Whether the process that waits can compare a trial with the script's own, and the fewest rounds fit."""
+        both = (trial.settings, self._search.script_settings)
+        return all(map(self._goes_on, both)) and self._budget.affords_shared_rounds(LEAST_ROUNDS, (own, trial.number))
 
     @property
     def has_process(self) -> bool:

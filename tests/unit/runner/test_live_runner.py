@@ -153,7 +153,7 @@ def test_one_process_answers_several_requests_and_a_final_gets_a_new_one() -> No
 
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.RACED_OUT])
 def test_a_process_that_does_not_wait_is_replaced_and_its_last_line_says_why(outcome: Outcome) -> None:
-    left = replace(measured(100.0), outcome=outcome, log_tail="epoch 1\n 3/80 [00:07<00:35]autotune: settings stay in force\n")
+    left = replace(measured(100.0), outcome=outcome, log_tail="epoch 1\n 3/80 [0:07]autotune: settings stay in force\n")
     starter = Starter([left], [measured(110.0), measured(120.0)])
     starter.waiting[0].waits = False
     runner = LiveRunner(starter)

@@ -216,6 +216,24 @@ def test_finals_are_planned_in_new_processes_for_a_script_whose_process_never_wa
     assert (made.budget.round_s((0, 1)) >= 2 * 27.0) is not waits
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_time_is_kept_for_a_rival_whose_finals_only_the_process_that_waits_affords(bench, waits):
+    made = bench(budget_s=180.0, start="live")
+    runner = Keeping(made.measure, FACTS)
+    loop = made.loop(runner)
+    for _ in range(3):
+        loop._trial(made.search.ask())
+    runner.has_other = not waits
+    made.budget.allow_sharing(lambda: waits)
+    own = made.search.history.baseline.number
+    best, other = (trial.number for trial in made.search.history.feasible if trial.number != own)
+    made.budget.runs._around_of = {own: 5.0, best: 99.0, other: 5.0}
+    kept = []
+    made.budget.keep_for = lambda contenders, **options: kept.append((contenders, options["is_in_process"]))
+    loop._keep_time_for_finals()
+    assert kept == [((own, best if waits else other), waits)]
+
+
 def test_one_lost_process_does_not_change_the_plan_of_a_script_that_went_on_before(bench):
     made = bench(budget_s=180.0, start="live")
     runner = Keeping(lambda job: replace(ok(100.0), start=StartKind.LIVE), FACTS)
