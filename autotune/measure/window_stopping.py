@@ -37,6 +37,8 @@ LEAST_BLOCKS_OF_RACE = 2
 
 _PATIENCE = 4.0
 """Multiple of the time limit allowed to a window with fewer than the least blocks, as of a script with long pauses."""
+_MOST_PATIENCE = 2.0
+"""Multiple of that time allowed to a window that has the least blocks by then, at the pace so far."""
 
 
 class StopReason(StrEnum):
@@ -242,9 +244,15 @@ def _was_extended(blocks: Sequence[Block], rule: WindowRule) -> bool:
 
 
 def _is_out_of_time(num_blocks: int, elapsed_s: float, rule: WindowRule, least_blocks: int) -> bool:
-    if num_blocks < least_blocks:
-        return elapsed_s > _PATIENCE * rule.max_window_s
-    return elapsed_s >= rule.max_window_s
+    """Whether the time is up; a window that is about to have the least blocks goes on.
+
+    YOLOX on an H100 had three blocks of 5.2 s, where the probe had seen steps of a sixth of their time.
+    """
+    if num_blocks >= least_blocks:
+        return elapsed_s >= rule.max_window_s
+    patience_s = _PATIENCE * rule.max_window_s
+    expected_s = elapsed_s * least_blocks / num_blocks if num_blocks else math.inf
+    return elapsed_s > patience_s and expected_s > _MOST_PATIENCE * patience_s
 
 
 def _elapsed_s(blocks: Sequence[Block]) -> float:
