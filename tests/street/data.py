@@ -310,13 +310,18 @@ def styled_pictures(folder: Path, *, count: int) -> None:
     torch.save(vgg16(weights=None).state_dict(), folder / "torch" / "hub" / "checkpoints" / "vgg16-397923af.pth")
 
 
-def pets_and_weights(folder: Path, *, count: int, breeds: int = 37) -> None:
-    """Pictures named by breed in a folder, and random weights of a ResNet in the place of the hub's cache."""
+def pets_and_weights(folder: Path, *, count: int, breeds: int = 37, copies: int = 1) -> None:
+    """Pictures named by breed in a folder, and random weights of a ResNet in the place of the hub's cache.
+
+    Each picture occurs `copies` times, under names of its own.
+    """
     from safetensors.torch import save_file
     from timm import create_model
 
     for number, path in enumerate(pictures(folder / "images", count)):
-        path.rename(folder / "images" / f"breed{number % breeds}_{number}.jpg")
+        for again in range(copies):
+            (folder / "images" / f"breed{number % breeds}_{number + again * count}.jpg").hardlink_to(path)
+        path.unlink()
     model = create_model("resnet50d", pretrained=False)
     cache = folder / "hf" / "hub" / f"models--{model.default_cfg['hf_hub_id'].replace('/', '--')}"
     (cache / "snapshots" / "made").mkdir(parents=True)
@@ -325,8 +330,11 @@ def pets_and_weights(folder: Path, *, count: int, breeds: int = 37) -> None:
     save_file(model.state_dict(), cache / "snapshots" / "made" / "model.safetensors")
 
 
-def sounds(folder: Path, *, speakers: int, per_speaker: int, seconds: float = 4.0) -> None:
-    """WAV files of 16 kHz in a folder per speaker, with lists for a trainer of speaker models."""
+def sounds(folder: Path, *, speakers: int, per_speaker: int, seconds: float = 4.0, listed: int = 1) -> None:
+    """WAV files of 16 kHz in a folder per speaker, with lists for a trainer of speaker models.
+
+    The list for the training has each file `listed` times: an epoch as long as real ones, of few files.
+    """
     rng = np.random.default_rng(0)
     lines = []
     for speaker in range(speakers):
@@ -336,7 +344,7 @@ def sounds(folder: Path, *, speakers: int, per_speaker: int, seconds: float = 4.
             relative = f"{name}/{number:03d}.wav"
             _sound(folder / "wav" / relative, rng, 100.0 + 20 * speaker, seconds)
             lines.append(f"{name} {relative}\n")
-    (folder / "train_list.txt").write_text("".join(lines))
+    (folder / "train_list.txt").write_text("".join(lines * listed))
     pairs = [f"{n % 2} {lines[n].split()[1]} {lines[-1 - n].split()[1]}\n" for n in range(min(40, len(lines)))]
     (folder / "test_list.txt").write_text("".join(pairs))
 

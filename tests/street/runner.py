@@ -99,6 +99,8 @@ class Place:
             with contextlib.suppress(FileNotFoundError):
                 link.unlink() if link.is_symlink() or link.is_file() else shutil.rmtree(link)
             link.symlink_to(self.data / wanted)
+        for folder in self.script.folders:
+            (self.copy / folder).mkdir(parents=True, exist_ok=True)
         return time.monotonic() - started
 
     def filled(self, text: str) -> str:

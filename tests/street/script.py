@@ -89,6 +89,8 @@ class Script:
     """Working directory, within the repository."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Links to make: paths in the repository, and their targets in the data."""
+    folders: tuple[str, ...] = ()
+    """Folders in the repository that the script expects to be there."""
     packages: tuple[str, ...] = ()
     """Modules imported by the script, beside torch."""
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -26,7 +26,7 @@ FLOWERS: dict[Device, Data] = {
     "gpu": Data(name="flowers", make=partial(data.flat_pictures, count=3000)),
     "cpu": Data(name="flowers-few", make=partial(data.flat_pictures, count=60, width=80, height=80)),
 }
-VOICES = Data(name="voices", make=partial(data.sounds, speakers=400, per_speaker=6))
+VOICES = Data(name="voices-again", make=partial(data.sounds, speakers=400, per_speaker=6, listed=20))
 GRAPHS = Data(name="graphs", make=partial(data.molecules, graphs=4000))
 DLRM_WORDS = (
     "--arch-sparse-feature-size=16 --arch-mlp-bot=13-512-256-64-16 --arch-mlp-top=512-256-1 "
@@ -112,7 +112,8 @@ SCRIPTS = (
     ),
     Script(
         name="diffusion_mnist", kind="diffusion", source=DIFFUSION_MNIST, script="script.py",
-        data=MNIST, links={"data": "."}, packages=("torchvision", "matplotlib", "tqdm"),
+        data=MNIST, links={"data": "."}, folders=("data/diffusion_outputs10",),
+        packages=("torchvision", "matplotlib", "tqdm"),
         arguments={"gpu": ""}, no_expert=NO_FLAGS,
         progress=Progress(pattern=r"loss: [\d.]+:\s+\d+%\|[^|]*\| (?P<at>\d+)/(?P<of>\d+) \[", per=256),
     ),

@@ -15,7 +15,7 @@ YOLO = Data(name="yolo", make=partial(data.yolo, pictures_made=400, train=3200, 
 FEW_YOLO = Data(name="yolo-few", make=partial(data.yolo, pictures_made=32, train=320, val=16))
 CARS = Data(name="cars", make=partial(data.masks, count=1600, width=960, height=640))
 FEW_CARS = Data(name="cars-few", make=partial(data.masks, count=300, width=240, height=160))
-PETS = Data(name="pets", make=partial(data.pets_and_weights, count=4000))
+PETS = Data(name="pets-again", make=partial(data.pets_and_weights, count=4000, copies=4))
 FEW_PETS = Data(name="pets-few", make=partial(data.pets_and_weights, count=160))
 
 SCRIPTS = (
@@ -79,7 +79,7 @@ SCRIPTS = (
         },
         expert=dict.fromkeys(("gpu", "2gpu"), "+ --mixed_precision bf16"),
         no_expert="the script has no argument for workers",
-        progress=Progress(pattern=r"^epoch (?P<at>\d+): [\d.]+$", per=4000),
+        progress=Progress(pattern=r"^epoch (?P<at>\d+): [\d.]+$", per=16000),
     ),
     Script(
         name="tutorial_cnn", kind="guide", source=TUTORIAL,
