@@ -150,6 +150,13 @@ def test_a_process_whose_settings_cannot_be_taken_back_ends(study: Study, live: 
     assert why.startswith(f"the process before ended after its measurement: {said[how]}"), why
 
 
+def test_a_function_that_is_only_watched_may_be_wrapped_by_a_library(study: Study, live: LiveRunner) -> None:
+    """No process of a Lightning script on a GPU went on with other settings."""
+    results = [measured(live, study, "replaces_compile", num_workers=number) for number in (0, 1)]
+    assert [result.outcome for result in results] == [Outcome.OK] * 2, results[0].why
+    assert results[1].start is StartKind.LIVE, results[1].start_reason
+
+
 def test_a_killed_tuner_leaves_no_waiting_process(ground: Ground) -> None:
     tuner = start_tuner_in(ground, "live", "switches.py")
     ground.wait_for_line(b"sees")

@@ -53,6 +53,12 @@ def wrap_iterations():
     DataLoader.__iter__ = lambda loader: original(loader)
 
 
+def replace_compile():
+    """Replaces torch's function, as Lightning does when it is imported."""
+    original = torch.compile
+    torch.compile = lambda *args, **kwargs: original(*args, **kwargs)
+
+
 def refuse_mixed_layouts(optimizer, args, kwargs):
     """Fails as fused kernels do when weights and the optimizer's state lie in memory differently."""
     for weight, state in optimizer.state.items():
@@ -69,6 +75,8 @@ def main():
         optimizer.register_step_pre_hook(refuse_mixed_layouts)
     if HOW == "wraps":
         wrap_iterations()
+    if HOW == "replaces_compile":
+        replace_compile()
     size = 16
     while True:
         for x, y in read_ahead(loader) if HOW == "reads_ahead" else loader:
