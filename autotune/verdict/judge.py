@@ -274,6 +274,9 @@ def _never_trained(ending: Ending, ranks: Sequence[RankResult]) -> Verdict:
     untrained = next((rank.untrained for rank in ranks if rank.untrained), "")
     if untrained:
         return Verdict(outcome=Outcome.CRASHED, reason=f"No step was counted: {_first_line(untrained)}.")
+    skipped = next(filter(None, map(why_skipped, ranks)), "")
+    if skipped:
+        return Verdict(outcome=Outcome.INVALID, reason=skipped)
     places = [place for rank in ranks for place in rank.empty_loaders]
     if places:
         place = _first_line(places[0])

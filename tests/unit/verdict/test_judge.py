@@ -204,6 +204,14 @@ def skipping(num_skipped: int) -> Any:
     return rank(blocks=(early, *(block(num_skipped_steps=num) for num in reversed(skipped))))
 
 
+def test_a_trial_whose_scaler_skipped_every_step_is_told_so() -> None:
+    """A script of pytorch/examples in fp16: 'The script ended (exit code None) without one optimizer step'."""
+    asked = job(settings=Settings(batch_size=64, precision=Precision.FP16))
+    verdict = judge(asked, ending(exit_code=None), [replace(skipping(200), num_steps=0)])
+    assert verdict.outcome is Outcome.INVALID
+    assert verdict.reason == "200 of 200 optimizer steps were skipped because gradients overflowed."
+
+
 @pytest.mark.parametrize(("num_skipped", "outcome"), [(10, Outcome.OK), (11, Outcome.INVALID)])
 def test_a_twentieth_of_the_windows_steps_may_be_skipped_and_no_more(num_skipped: int, outcome: Outcome) -> None:
     for asked in (job(own_skipped_share=0.0), job(settings=Settings(batch_size=64, num_workers=2))):
