@@ -17,7 +17,7 @@ from tests.integration.search.pretend import Project
 from tests.service.servers import Service, cli, service, wait_until
 
 SHORT = {"trials": 2, "time": "10m"}
-LONG = {"trials": 30, "time": "10m"}
+LONG = {"trials": 12, "time": "10m"}
 IMAGINED = {"TEST_TRIAL_S": "0.1", "TEST_DRAIN_S": "5"}
 
 
@@ -119,7 +119,7 @@ def test_the_end_of_the_server_ends_its_worker_and_a_restart_goes_on(running: Se
     before = finished(running, job.study)
     running.serve(variables=IMAGINED)
     ended = running.until(job.id, "done")
-    assert ended.document["result"]["trials"]["total"] == 30
+    assert ended.document["result"]["trials"]["total"] == LONG["trials"]
     assert before.items() <= finished(running, job.study).items()
 
 
@@ -132,9 +132,9 @@ def test_a_killed_server_takes_its_worker_along_and_a_restart_goes_on(running: S
     before = finished(running, job.study)
     running.serve(variables=IMAGINED)
     ended = running.until(job.id, "done")
-    assert ended.document["result"]["trials"]["total"] == 30
+    assert ended.document["result"]["trials"]["total"] == LONG["trials"]
     after = finished(running, job.study)
-    assert before.items() <= after.items() and len(after) == 30
+    assert before.items() <= after.items() and len(after) == LONG["trials"]
     assert len(ended.document["attempts"]) == 1, "the same worker has the same lease"
 
 

@@ -14,7 +14,8 @@ from autotune.store.url import resolve_url
 from tests.contract.private_servers import postgresql
 from tests.service.servers import Process, Service, service, wait_until
 
-OPTIONS = {"trials": 30, "time": "10m"}
+NUM_TRIALS = 12
+OPTIONS = {"trials": NUM_TRIALS, "time": "10m"}
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +54,11 @@ def test_two_workers_share_one_study_and_count_every_trial_once(team: Service) -
     both = wait_until(lambda: len(team.client.job(job.id).document["workers"]) == 2, "two workers")
     assert both
     done = team.until(job.id, "done")
-    check_counted_once(team, job.study, 30)
+    check_counted_once(team, job.study, NUM_TRIALS)
     wait_until(lambda: not team.client.job(job.id).document["workers"], "both leases ended")
     states = {(attempt["worker"], attempt["state"]) for attempt in team.client.job(job.id).document["attempts"]}
     assert states == {("left", "done"), ("right", "done")}, team.client.job(job.id).document["attempts"]
-    assert team.client.config(job.study) and done.document["result"]["trials"]["total"] >= 30
+    assert team.client.config(job.study) and done.document["result"]["trials"]["total"] >= NUM_TRIALS
     assert [worker.end() for worker in workers] == [0, 0]
 
 
@@ -68,7 +69,7 @@ def test_a_killed_worker_is_replaced_on_another_machine(team: Service) -> None:
     left.end(signal.SIGKILL)
     on_machine(team, "right")
     team.until(job.id, "done")
-    check_counted_once(team, job.study, 30)
+    check_counted_once(team, job.study, NUM_TRIALS)
     attempts = [(attempt["worker"], attempt["state"]) for attempt in team.client.job(job.id).document["attempts"]]
     assert attempts == [("left", "lost"), ("right", "done")]
 
@@ -80,6 +81,6 @@ def test_a_worker_told_to_end_hands_its_study_over(team: Service) -> None:
     on_machine(team, "right")
     assert left.end() == 0, left.talk()
     team.until(job.id, "done")
-    check_counted_once(team, job.study, 30)
+    check_counted_once(team, job.study, NUM_TRIALS)
     attempts = [(attempt["worker"], attempt["state"]) for attempt in team.client.job(job.id).document["attempts"]]
     assert attempts == [("left", "stopped"), ("right", "done")]
