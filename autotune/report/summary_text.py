@@ -97,7 +97,7 @@ def status_sentence(status: Status, memory_cap_bytes: int | None) -> str:
     return {
         Status.IMPROVED: "These settings are faster than yours.",
         Status.NO_GAIN: "No settings were found that are faster than yours beyond the noise: yours are kept.",
-        Status.TOO_SHORT: "The search was too short to compare other settings with yours: yours are kept.",
+        Status.TOO_SHORT: "The search was too short to tell whether other settings are faster: yours are kept.",
         Status.NO_FEASIBLE: f"Everything that was tried needs more memory than the cap{cap}.",
         Status.BASELINE_INFEASIBLE: "Your own settings need more memory than the cap.",
         Status.INTERRUPTED: "The search was interrupted; what was finished is saved.",

@@ -188,8 +188,7 @@ class Budget:
         Args:
             contenders: Numbers of the baseline and of the fastest other trial.
             is_in_process: Whether only the process that waits can compare these trials in time. A further trial then
-                needs LIMIT_FACTOR times its expected time, since the end of a trial that takes too long is the end of
-                that process.
+                needs LIMIT_FACTOR times its expected time, since a trial cut at its limit takes that process along.
             is_noisy: Whether the rates of trials scatter more than on a quiet machine.
             num_rivals: Number of trials that may be faster than the baseline. Without one, further trials gain more
                 than further rounds.
@@ -334,8 +333,9 @@ class Budget:
             own_s = [self._around_s_of(number) for number in self._kept_for[:1]] or [self.around_s]
             round_s = start_s + own_s[0] + 2 * self.runs.least_window_s
             kept_s = max(kept_s, LEAST_ROUNDS * round_s if is_alone else self._comparison_s(round_s))
-        spare_s = self.left_s - kept_s
-        return spare_s / LIMIT_FACTOR if self._is_kept_in_process and spare_s > 0 else spare_s
+        if self._is_kept_in_process:
+            kept_s += (LIMIT_FACTOR - 1) * self.trial_s(settings)
+        return self.left_s - kept_s
 
     @property
     def _affords_plain_finals(self) -> bool:
@@ -453,6 +453,7 @@ class Budget:
         """
         num_rounds = NUM_ROUNDS if num_rivals > 1 else NUM_ROUNDS - 1
         missing_s = num_rounds * (self.round_s(self._kept_for) or 2 * self.least_final_s)
+        missing_s += self.runs.shared_process_s(self._kept_for) if self._is_shared else 0.0
         return self.spent_s + missing_s + (0.0 if num_rivals else self.runs.trial_s())
 
     def enough_for_first_s(self, run_s: float) -> float:

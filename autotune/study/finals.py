@@ -58,8 +58,8 @@ LIKELY_CONFIDENCE = 0.9
 LEAST_LIKELY_GAIN = 1.03
 """Smallest ratio to the script's own settings told as a likely gain."""
 HIDDEN_GAIN = 1.1
-"""Unproven gain from which finals without all planned rounds have not compared the contenders. A ResNet-50 on an H100
-was 3.6x as fast in the only round of new processes and 2.0x in the trials, and was told to have no gain."""
+"""Unproven gain from which finals that lack planned rounds are told as too short. A ResNet-50 on an H100 was 3.6x as
+fast in the only round of new processes and 2.0x in the trials, and was told to have no gain."""
 WORTH_A_ROUND = 0.01
 """Expected gain, or narrowing of an interval in a minute, from which further rounds are worth their time."""
 DOUBT_FACTOR = 2
@@ -94,8 +94,9 @@ class FinalsResult:
     """Winner against baseline; None when the baseline wins, or failed, or was not measured."""
     records: tuple[FinalRecord, ...]
     is_compared: bool = True
-    """True when the rounds were enough to compare the contenders, or nothing had to be compared. Where a contender was
-    well ahead without a proven gain, rounds left out for want of time were not enough."""
+    """True when the rounds were enough to compare the contenders, or nothing had to be compared."""
+    is_open: bool = False
+    """True when planned rounds are missing, and in the others a contender was well ahead without a proven gain."""
     doubt: str = ""
     """Why the gain is in doubt, as sentences: trials of the same settings speak against it. Empty without a doubt."""
     beside_load: str = ""
@@ -207,21 +208,27 @@ class Finals:
         result = self._result(running, baseline) if self._records(contenders) else _without_runs(contenders, baseline)
         if result is None:
             return None
-        has_rounds = num_whole >= LEAST_ROUNDS or bool(counted)
-        if has_rounds and num_whole < num_rounds and not self._is_cut_off:
-            has_rounds = not self._may_hide_gain(result, running)
-        is_compared = len(contenders) == 1 or has_rounds
+        is_compared = len(contenders) == 1 or num_whole >= LEAST_ROUNDS or bool(counted)
+        hidden = self._hidden_gain(result, running) if is_compared and num_whole - is_known < num_rounds else ""
+        told = (*result.told, hidden) if hidden else result.told
         shortened += PLAIN_WORDS if counted and result.comparison is not None else ""
-        return replace(result, is_compared=is_compared, shortened=shortened)
+        return replace(result, is_compared=is_compared, is_open=bool(hidden), told=told, shortened=shortened)
 
-    def _may_hide_gain(self, result: FinalsResult, running: Mapping[int, FinishedTrial]) -> bool:
-        """Whether the script's own settings win, though the rounds so far put another contender well ahead."""
+    def _hidden_gain(self, result: FinalsResult, running: Mapping[int, FinishedTrial]) -> str:
+        """A sentence on a contender well ahead of the script's own settings, which win; empty without such a gain."""
         own = result.baseline
         if own is None or result.winner.number != own.number:
-            return False
+            return ""
         finals = self._finals(running, own)
-        found = [self._compare(finals, number, own.number) for number in running if number != own.number]
-        return any(one is not None and one.ratio >= HIDDEN_GAIN for one in found)
+        found = {number: self._compare(finals, number, own.number) for number in running if number != own.number}
+        ahead = {number: one for number, one in found.items() if one is not None and one.ratio >= HIDDEN_GAIN}
+        if not ahead:
+            return ""
+        number, best = max(ahead.items(), key=lambda one: one[1].ratio)
+        return (
+            f"Too few rounds: in {best.num_rounds} of them trial {number} was {best.ratio:.2f}x as fast as yours, "
+            f"and may be from {best.low:.2f}x to {best.high:.2f}x."
+        )
 
     def _counts_plain_gain(
         self,
@@ -541,7 +548,10 @@ class Finals:
         return tuple(replace(each, round=each.round - self._first) for each in records if each.round >= self._first)
 
     def _stored(self) -> tuple[FinalRecord, ...]:
-        """The runs of all finals of the study, earlier sessions' included, by round and time of the end."""
+        """The runs of all finals of the study, earlier sessions' included, by round and time of the end.
+
+        Read again after a run of this object: no other tuner of the study measures finals meanwhile.
+        """
         if self._read is None:
             self._read = self._repository.finals(self._study)
         return self._read

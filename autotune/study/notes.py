@@ -165,7 +165,7 @@ def _on_skips(baseline: FinishedTrial | None, trials: Sequence[TrialRecord]) -> 
 
 def _on_single_round(status: Status, baseline: FinishedTrial | None, records: Sequence[FinalRecord]) -> Iterator[str]:
     """What the only round of finals says, when the time allowed one round: a hint, without an interval."""
-    if status is not Status.TOO_SHORT or baseline is None:
+    if status is not Status.TOO_SHORT or baseline is None or any(record.round for record in records):
         return
     rates = {
         record.number: record.result.measurement.samples_per_second

@@ -200,7 +200,7 @@ def status_of(
     if finals is not None:
         if baseline is not None and finals.winner.number != baseline.number and not _fits(baseline, finals):
             return Status.BASELINE_INFEASIBLE
-        if not finals.is_compared or _is_uncompared(finals, baseline):
+        if not finals.is_compared or finals.is_open or _is_uncompared(finals, baseline):
             return Status.TOO_SHORT
         return Status.IMPROVED if finals.comparison is not None and finals.comparison.is_gain else Status.NO_GAIN
     if is_stopped:

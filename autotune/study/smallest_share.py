@@ -128,6 +128,8 @@ class ShareSearch:
             self._reason = "No smaller limit was measured, as you asked."
         elif not finals.is_compared:
             self._reason = "No smaller limit was measured, since the finals compared nothing."
+        elif finals.is_open:
+            self._reason = "No smaller limit was measured, since the finals did not decide."
         return bool(self._reason)
 
     def _share(self, limit_bytes: int, outside_bytes: int, *, is_measured: bool = True) -> MemoryShare:

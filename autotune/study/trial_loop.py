@@ -208,7 +208,10 @@ class TrialLoop:
             trial.number != own and (trial.samples_per_second or 0.0) > least for trial in history.feasible
         )
         self._budget.keep_for(
-            contenders, is_in_process=is_in_process, is_noisy=self._search.is_noisy, num_rivals=num_rivals
+            contenders,
+            is_in_process=is_in_process and num_rivals > 0,
+            is_noisy=self._search.is_noisy,
+            num_rivals=num_rivals,
         )
         # With one measured trial there is nothing to publish yet, and the second trial may be a compilation.
         if history.best is not None and contenders and not self._jobs.target.device.is_cpu:

@@ -124,7 +124,7 @@ def test_an_ended_search_without_a_gain_says_so_and_promises_nothing(fresh):
     job = fresh.submit(options={"study": "short"})
     fresh.work(SEARCH, end=done(speedup=None, status="too_short"))
     text = fresh.get(f"/jobs/{job}").text
-    assert "The search was too short to compare other settings with yours" in text
+    assert "The search was too short to tell whether other settings are faster" in text
     assert "not confirmed by finals" in text and "the finals decide" not in text
     assert "too short" in fresh.get("/").text
 

@@ -17,7 +17,7 @@ _REBOUND = "_autotune_rebound"
 Restore = Callable[[], None]
 _wrapped: dict[Restore, tuple[str, Callable[[], bool]]] = {}
 """Functions that restore the originals of this process, in the order of wrapping; each with the name of the original
-and a function that says whether the wrapper is the outermost, or changes nothing."""
+and a function that says whether a restore takes the wrapper off, or may leave a wrapper that changes nothing."""
 IMPORTED_BY_NAME = (
     ("torch.autograd", "backward"),
     ("torch.cuda", "is_available"),
@@ -93,8 +93,8 @@ def unwrap(restores: Sequence[Restore]) -> list[str]:
     """Restores the originals of several calls of `wrap`, the latest first; returns names with another's wrapper."""
     left = []
     for restore in reversed(restores):
-        name, is_outermost = _wrapped.get(restore, ("", lambda: True))
-        left += [] if is_outermost() else [name]
+        name, may_be_left = _wrapped.get(restore, ("", lambda: True))
+        left += [] if may_be_left() else [name]
         restore()
     return left
 

@@ -273,7 +273,7 @@ def searched(problem: Problem, seed: int, budget_s: float, prices: Prices | None
     status, named, half = "none", own, None
     if found is not None:
         named = found.winner.settings
-        is_compared = found.is_compared and not (end.is_limit and is_untried(history))
+        is_compared = found.is_compared and not found.is_open and not (end.is_limit and is_untried(history))
         status = "too_short" if not is_compared else "no_gain" if named == own else "improved"
         if found.comparison is not None:
             half = (found.comparison.high / found.comparison.low - 1) / 2

@@ -45,10 +45,10 @@ def test_no_limit_is_passed_by_more_than_a_tenth(device: str, budget_s: float) -
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_two_minutes_on_a_gpu_always_end_with_a_verified_answer(seed: int) -> None:
-    """Or with the truth that two rounds were not enough: a gain of a third, less sure than the noise."""
+    """Seed 12 ends too short: its gain of a third is not beyond the noise after two rounds."""
     found = spent(seed, 120.0)
     assert found.num_finals >= 4
-    assert found.status in ("improved", "no_gain") or found.own_regret > 0.1
+    assert found.status in ("improved", "no_gain") or (found.status == "too_short" and found.own_regret > 0.1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -481,7 +481,9 @@ def test_want_of_time_is_no_proof_that_a_contender_well_ahead_is_no_faster(
     result = bench.run(1)
     assert (len(bench.rounds(1)) > 2) == (total_s > 200.0)
     assert result.winner.number == 0 or is_compared
-    assert result.is_compared == is_compared
+    assert result.is_compared and result.is_open is not is_compared
+    assert any("may be from" in words for words in result.told) is not is_compared
+    assert bench.run(1).is_open is not is_compared, "also after a resume without a further run"
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,12 @@ def test_further_finals_without_a_comparison_change_only_the_reason_for_the_end(
     assert result is first and end.reason == "More trials are over."
 
 
+def test_further_finals_that_leave_a_gain_open_are_the_answer() -> None:
+    later = replace(finals_of(0, 2), is_open=True)
+    _, result = Search([finals_of(0, 1), later], num_left=1).looked()
+    assert result is later
+
+
 def test_more_trials_without_a_new_finalist_need_no_further_finals() -> None:
     first = finals_of(0, 1)
     assert Search([first], best=1).looked()[1] is first
