@@ -38,8 +38,8 @@ LEAST_BLOCKS_OF_RACE = 2
 _PATIENCE = 4.0
 """Multiple of the time limit allowed to a window with fewer than the least blocks, as of a script with long pauses."""
 _MOST_PATIENCE = 2.0
-"""Multiple of that patience within which a window must be expected to have the least blocks: one of three blocks may go
-on for half as long again."""
+"""Multiple of the patience in which the least blocks must be expected for a window to go on. A window of three blocks
+may go on for half as long again."""
 
 
 class StopReason(StrEnum):

@@ -187,8 +187,9 @@ class Budget:
 
         Args:
             contenders: Numbers of the baseline and of the fastest other trial.
-            is_in_process: Whether only the process that waits can compare these trials in time. A further trial then
-                needs LIMIT_FACTOR times its expected time, since a trial cut at its limit takes that process along.
+            is_in_process: Whether only the process that waits can compare these trials in time. The end of a trial at
+                the trial's limit is the end of the process, so a further trial then needs time up to the limit:
+                LIMIT_FACTOR times the expected time.
             is_noisy: Whether the rates of trials scatter more than on a quiet machine.
             num_rivals: Number of trials that may be faster than the baseline. Without one, further trials gain more
                 than further rounds.

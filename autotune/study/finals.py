@@ -210,12 +210,12 @@ class Finals:
             return None
         is_compared = len(contenders) == 1 or num_whole >= LEAST_ROUNDS or bool(counted)
         hidden = self._hidden_gain(result, running) if is_compared and num_whole - is_known < num_rounds else ""
-        told = (*result.told, hidden) if hidden else result.told
+        told = (*result.told, hidden) if hidden and hidden not in result.told else result.told
         shortened += PLAIN_WORDS if counted and result.comparison is not None else ""
         return replace(result, is_compared=is_compared, is_open=bool(hidden), told=told, shortened=shortened)
 
     def _hidden_gain(self, result: FinalsResult, running: Mapping[int, FinishedTrial]) -> str:
-        """A sentence on a contender well ahead of the script's own settings, which win; empty without such a gain."""
+        """A sentence on a contender well ahead of the script's own settings, without a proven gain; empty otherwise."""
         own = result.baseline
         if own is None or result.winner.number != own.number:
             return ""
@@ -225,9 +225,9 @@ class Finals:
         if not ahead:
             return ""
         number, best = max(ahead.items(), key=lambda one: one[1].ratio)
-        return (
-            f"Too few rounds: in {best.num_rounds} of them trial {number} was {best.ratio:.2f}x as fast as yours, "
-            f"and may be from {best.low:.2f}x to {best.high:.2f}x."
+        return self._unproven(finals, own.number) or (
+            f"Trial {number} was {best.ratio:.2f}x [{best.low:.2f}, {best.high:.2f}] as fast as yours in "
+            f"{best.num_rounds} rounds of the finals, too few to tell."
         )
 
     def _counts_plain_gain(
@@ -548,9 +548,9 @@ class Finals:
         return tuple(replace(each, round=each.round - self._first) for each in records if each.round >= self._first)
 
     def _stored(self) -> tuple[FinalRecord, ...]:
-        """The runs of all finals of the study, earlier sessions' included, by round and time of the end.
+        """The runs of all finals of the study with those of earlier sessions, by round and time of the end.
 
-        Read again after a run of this object: no other tuner of the study measures finals meanwhile.
+        The database is read again after each run of these finals. No other tuner of a study measures finals meanwhile.
         """
         if self._read is None:
             self._read = self._repository.finals(self._study)

@@ -218,9 +218,12 @@ class TrialLoop:
             self._budget.keep_for_looks(history.best.number, history.best.settings)
 
     def _rival(self, history: History, own: int) -> tuple[int | None, bool]:
-        """The fastest other trial whose fewest rounds fit the time, and whether they fit in the waiting process alone.
+        """The rival of the script's own settings to keep time for, and whether only the waiting process has the time.
 
-        Without such a trial the fastest other trial, if there is one.
+        Returns:
+            The number of the fastest other trial whose fewest rounds fit the time, or of the fastest other trial where
+            no rounds fit; None without another trial. True when these rounds fit the time only in the process that
+            waits.
         """
         rivals = [trial for trial in history.feasible if trial.number != own]
         for trial in rivals:

@@ -19,10 +19,10 @@ class ScriptCompiler:
 
     def __init__(self, *, is_used: bool = False) -> None:
         self.is_used = is_used
-        """Whether the script compiles, by all known so far."""
+        """Whether the script has called the compiler, or is known to."""
 
     def install(self) -> None:
-        """Attaches to both functions; Lightning replaces `torch.compile` when it is imported."""
+        """Attaches to both functions. A library may wrap them again: Lightning's import replaces `torch.compile`."""
         for owner in (torch, torch.nn.Module):
             wrap(owner, "compile", self._noting, only_notes=True)
 

@@ -16,8 +16,8 @@ _REBOUND = "_autotune_rebound"
 """Attribute of a function made by `rebindable`: a list with the function to call."""
 Restore = Callable[[], None]
 _wrapped: dict[Restore, tuple[str, Callable[[], bool]]] = {}
-"""Functions that restore the originals of this process, in the order of wrapping; each with the name of the original
-and a function that says whether a restore takes the wrapper off, or may leave a wrapper that changes nothing."""
+"""Functions that restore the originals of this process, in the order of wrapping. Each has the name of the original,
+and a function that says whether nothing stays in force after the restore."""
 IMPORTED_BY_NAME = (
     ("torch.autograd", "backward"),
     ("torch.cuda", "is_available"),
@@ -44,7 +44,7 @@ def wrap(
         owner: Module, class or object.
         name: Name of the function.
         make: Makes the wrapper of the original.
-        only_notes: Whether the wrapper changes nothing, so that it may stay beneath a later wrapper.
+        only_notes: Whether the wrapper only watches calls. Such a wrapper may stay beneath a later wrapper.
     """
     rebound: list[Callable[..., Any]] | None = getattr(getattr(owner, name), _REBOUND, None)
     original = getattr(owner, name) if rebound is None else rebound[0]
