@@ -86,6 +86,7 @@ def notes_of(
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records, loader=loader),
         *growth_notes(_finals_of(winner, records), host_cap_bytes),
+        *_on_kernel_searches([one.result for one in (*trials, *records)]),
         *_on_checkpoints(
             [*(one.result for one in trials), *(one.result for one in records)],
             ours=_finals_of(winner, records),
@@ -196,6 +197,16 @@ def _on_winner(
         yield compiling
     gaps = dict.fromkeys(result.parity_gap for result in _finals_of(winner, records))
     yield from (NOT_CLAIMED[gap] for gap in gaps if gap is not None)
+
+
+def _on_kernel_searches(results: Sequence[TrialResult]) -> Iterator[str]:
+    nums = [max((rank.num_kernel_searches for rank in result.ranks), default=0) for result in results]
+    if most := max(nums, default=0):
+        seen = f"In {sum(num > 0 for num in nums)} of {len(nums)} measurements"
+        yield (
+            f"{seen} cuDNN searched kernels for new sizes of the model's inputs, in up to {most} blocks of steps. The "
+            "rates leave these blocks out: a real run searches once for each size."
+        )
 
 
 def _on_checkpoints(

@@ -39,6 +39,7 @@ from autotune.trial.torch import torch_names
 from autotune.trial.torch.allocator import AllocatorWatch, num_page_locked
 from autotune.trial.torch.batch_structure import known_length
 from autotune.trial.torch.device_clock import clock_for
+from autotune.trial.torch.kernel_searches import KernelSearches
 from autotune.trial.torch.patching import Restore, recorded, unwrap
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class MeasuredSession(ScriptQuestions):
         """The running iteration under the settings before; None in the first measurement."""
         self._applied = AppliedSettings(job, prelude.steps, prelude.loaders, is_later=before is not None)
         self._steps = self._applied.steps
-        self._allocator, self._saves = AllocatorWatch(), Saves()
+        self._allocator, self._saves, self._searches = AllocatorWatch(), Saves(), KernelSearches()
         facts = job.facts
         loader = facts.loader if facts is not None else None
         self._has_loader = loader is not None
@@ -151,6 +152,8 @@ class MeasuredSession(ScriptQuestions):
         self._allocator.install()
         self._saves.install()
         self._applied.install()
+        if self._job.device != "cpu" and self._job.facts is not None and self._job.facts.num_convolutions:
+            self._applied.roots.on_inputs.append(self._searches.note)
         self._batch_source.install()
         if self._observer is not None:
             self._observer.install()
@@ -256,6 +259,7 @@ class MeasuredSession(ScriptQuestions):
             built=self._batch_source.built,
             num_page_locked=num_page_locked,
             num_graphs=torch_names.num_compiled_graphs,
+            num_searches=lambda: self._searches.num,
             num_saves=lambda: self._saves.num,
             epochs=self if num_workers else None,
             watcher=self._observer if self._observer is not None else self._report.longest_batch,

@@ -50,6 +50,15 @@ def test_one_event_per_block_is_used_again_and_neither_waits_nor_piles_up(device
     note("marking a block", f"median {found['median_cost_us']:.1f} us, mean {found['mean_cost_us']:.1f} us")
 
 
+def test_steps_in_which_cudnn_searches_kernels_for_a_new_size_are_left_out_of_the_rate(bench: Bench) -> None:
+    jobs = bench.probed("resizes.py")
+    result, plain = bench.run(bench.trial(jobs)), bench.run(bench.trial(jobs, cudnn_benchmark=False))
+    assert result.outcome is Outcome.OK, result.reason + result.log_tail
+    assert rank_of(result).num_kernel_searches >= 2 and rank_of(plain).num_kernel_searches == 0
+    note("resized images, kernels searched", speed(result))
+    note("resized images, kernels not searched", speed(plain))
+
+
 def test_the_state_of_the_device_is_written_with_the_trial(plain: TrialResult) -> None:
     found = plain.surroundings
     assert found is not None

@@ -26,6 +26,8 @@ from autotune.trial.meter.page_locked import PageLockedPool
 from autotune.trial.meter.phase_rules import COMPUTE_BLOCK_S, LAST_WARMUP_STEPS
 from autotune.trial.meter.rank_sync import MAX_STEPS_AHEAD, Agreement
 
+MEASURED = (Phase.COMPUTE, Phase.RAMP, Phase.WINDOW)
+"""Phases with blocks whose rate counts."""
 MOST_BUILDS = 3
 """Blocks of a window to leave out because torch's compiler built a graph within; more are how the script trains."""
 
@@ -47,6 +49,7 @@ class Meter:
         num_page_locked: Gives the number of blocks of page-locked memory allocated so far; None where torch does not
             tell.
         num_graphs: Gives the number of graphs built by torch's compiler so far; None in a torch without a count.
+        num_searches: Gives the number of cuDNN's searches for kernels so far, of sizes that come again.
         num_saves: Gives the number of calls of torch.save so far.
         epochs: Begins a new epoch after the window; None to measure no restart.
         watcher: Observes the loop after the measurement; None to measure the rate alone.
@@ -67,6 +70,7 @@ class Meter:
         built: Callable[[], Built | None] = lambda: None,
         num_page_locked: Callable[[], int | None] = lambda: None,
         num_graphs: Callable[[], int | None] = lambda: None,
+        num_searches: Callable[[], int] = lambda: 0,
         num_saves: Callable[[], int] = lambda: 0,
         epochs: Epochs | None = None,
         watcher: Watcher | None = None,
@@ -84,6 +88,9 @@ class Meter:
         self._reason = StopReason.TIME_LIMIT
         """The reason for the window's end."""
         self._ask_saves, self._num_saves = num_saves, num_saves()
+        self._ask_searches, self._num_searches = num_searches, num_searches()
+        self.num_kernel_searches = 0
+        """Blocks left out because cuDNN searched kernels within."""
         self.epoch_end_s: float | None = None
         """Seconds of the epoch's end before a measured restart; None without a restart."""
         self._recorder = Recorder(clock, built, max_steps_ahead=MAX_STEPS_AHEAD if agreement.is_shared else None)
@@ -181,6 +188,9 @@ class Meter:
         if self.phase is Phase.WINDOW and self._has_built_a_graph():
             self._enter(Phase.RAMP)
             return
+        if self._has_searched_kernels():
+            self._leave_out_block()
+            return
         count = self._recorder.count
         self.counters.fill(count)
         before, self._num_saves = self._num_saves, self._ask_saves()
@@ -204,6 +214,22 @@ class Meter:
         has_built = is_open and (self._ask_graphs() or 0) != (self._num_graphs or 0)
         self._num_builds += has_built
         return has_built
+
+    def _has_searched_kernels(self) -> bool:
+        """Whether the running block is to be dropped, because cuDNN searched kernels for a new size of inputs within.
+
+        A real run searches once for each size. Ranks that compute together, and scripts that soon end, keep the block.
+        """
+        before, self._num_searches = self._num_searches, self._ask_searches()
+        is_open = self.phase in MEASURED and not self._agreement.is_shared and self._plan.script_steps is None
+        return is_open and self._num_searches != before
+
+    def _leave_out_block(self) -> None:
+        """Drops the running block, and begins a block of the same length."""
+        self.counters.fill(self._recorder.count)
+        self._recorder.begin(self.phase)
+        self._num_saves = self._ask_saves()
+        self.num_kernel_searches += 1
 
     def _wait_if_worth_it(self) -> None:
         """Lets the device finish a long block where the phase may end with the block."""

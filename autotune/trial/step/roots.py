@@ -34,6 +34,8 @@ class Roots:
         self.on_any_call: Callable[[bool], None] | None = None
         """Called before each call of a module during the search, with True when gradients are switched on. Calls within
         a root's call in grad mode are left out, since a model may switch gradients off for a part of its work."""
+        self.on_inputs: list[Callable[[Iterable[Any]], None]] = []
+        """Functions to run on the arguments of every call of a root in grad mode."""
         self.convert_inputs: Callable[[Any], Any] | None = None
         """Applied to every argument of a root's call."""
         self.around_first: list[Callable[[torch.nn.Module], AbstractContextManager[object]]] = []
@@ -156,13 +158,17 @@ class Roots:
         for action in self.prepare:
             action(module)
         if torch_names.HAS_CALL_SLOT:
-            if self.before_call or self.convert_inputs is not None:
+            if self._acts_on_calls:
                 torch_names.set_outer_call(module, torch_names.SlotCall(self._outer(torch_names.outer_call(module))))
             ours = torch_names.own_call(module)
             # Weakly: our call holds its module, and a model that the script drops is to be freed.
             self._before[module] = before, weakref.ref(ours) if ours is not before else lambda: before
-        elif self.before_call or self.convert_inputs is not None:
+        elif self._acts_on_calls:
             self._before[module] = None, module.register_forward_pre_hook(self._hook, with_kwargs=True)
+
+    @property
+    def _acts_on_calls(self) -> bool:
+        return bool(self.before_call or self.on_inputs or self.convert_inputs is not None)
 
     def _outer(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         def outer(*args: Any, **kwargs: Any) -> Any:
@@ -183,6 +189,8 @@ class Roots:
         if torch.is_grad_enabled():
             for action in self.before_call:
                 action()
+            for note in self.on_inputs:
+                note((*args, *kwargs.values()))
         if self.convert_inputs is not None:
             convert = self.convert_inputs
             args = tuple(convert(value) for value in args)

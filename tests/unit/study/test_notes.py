@@ -19,7 +19,7 @@ from autotune.settings import Settings
 from autotune.store.records import StudyRecord
 from autotune.study.budget import Budget
 from autotune.study.larger_batches import BatchGain
-from autotune.study.notes import _on_checkpoints, _on_ratio, notes_of, notes_on_search
+from autotune.study.notes import _on_checkpoints, _on_kernel_searches, _on_ratio, notes_of, notes_on_search
 from autotune.verdict.aggregate import measurement_of
 from tests.unit.facts import cpu_machine, script_facts, search_spec
 from tests.unit.measure.simulated import make_blocks
@@ -74,6 +74,14 @@ def test_checkpoints_are_told_with_their_cost_and_with_the_rates_that_include_th
     assert note.startswith("In 2 of 3 measurements") and "The rates of 1 of them include it" in note
     [note] = _on_checkpoints([result_of([0.5] * 8, *range(8))])
     assert note.startswith("In 1 of 1 measurements the script saved a checkpoint. The rates of 1")
+
+
+def test_blocks_left_out_for_searches_of_kernels_are_told_once_for_all_measurements() -> None:
+    plain = result_of([0.5] * 8)
+    searched = replace(plain, ranks=tuple(replace(rank, num_kernel_searches=5) for rank in plain.ranks))
+    assert not list(_on_kernel_searches([plain]))
+    [note] = _on_kernel_searches([plain, searched, searched])
+    assert note.startswith("In 2 of 3 measurements cuDNN searched kernels") and "in up to 5 blocks" in note
 
 
 def test_checkpoints_that_take_a_part_of_the_gain_are_told_with_that_part() -> None:

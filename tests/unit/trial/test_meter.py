@@ -57,6 +57,7 @@ class Loop:
         plan: Plan = PLAN,
         num_page_locked: Callable[[], int | None] = lambda: None,
         num_graphs: Callable[[], int | None] = lambda: None,
+        num_searches: Callable[[], int] = lambda: 0,
         clock: HostClock | None = None,
         world_size: int = 1,
     ) -> None:
@@ -74,6 +75,7 @@ class Loop:
             finish=self.ended.append,
             num_page_locked=num_page_locked,
             num_graphs=num_graphs,
+            num_searches=num_searches,
         )
         self.meter.pass_begins()
         for _ in range(num_ahead):
@@ -147,6 +149,38 @@ def test_a_block_in_which_the_compiler_built_a_graph_is_dropped_up_to_three_time
         assert loop.meter.phase is phase_after
     window = [block for block in loop.meter.blocks() if block.phase is Phase.WINDOW]
     assert [block.num_steps for block in window] == [2, 2, 2, 2, 2]
+
+
+def test_a_block_in_which_cudnn_searched_kernels_is_dropped_and_the_window_goes_on(tmp_path: Path) -> None:
+    """YOLOX resizes its images every tenth step; on an H200 the first step of a size took 10 s, and others 0.14 s."""
+    searches = [1]
+    loop = Loop(tmp_path, 0, num_searches=lambda: searches[0])
+    loop.step()
+    loop.meter.arrive()
+    loop.meter._enter(Phase.WINDOW, num_micro_batches=2)
+    for is_new in (False, True, False, False, True, False, False):
+        loop.step(2)
+        searches[0] += is_new
+        loop.step(2, num_samples=16.0)
+    loop.meter.arrive()
+    window = [block for block in loop.meter.blocks() if block.phase is Phase.WINDOW]
+    assert loop.meter.phase is Phase.WINDOW and loop.meter.num_kernel_searches == 2
+    assert [block.num_samples for block in window] == [16, 32, 32, 16, 32, 16, 32, 32, 16, 32, 16, 32]
+
+
+@pytest.mark.parametrize(("plan", "world_size"), [(PLAN, 2), (replace(PLAN, script_steps=100), 1)])
+def test_a_block_with_a_search_of_one_of_several_ranks_or_of_a_short_script_stays(
+    tmp_path: Path, plan: Plan, world_size: int
+) -> None:
+    asked = count()
+    loop = Loop(tmp_path, 0, plan, num_searches=lambda: next(asked), world_size=world_size)
+    loop.step()
+    loop.meter.arrive()
+    loop.meter._enter(Phase.WINDOW)
+    for _ in range(3):
+        loop.step()
+    loop.meter.arrive()
+    assert len([block for block in loop.meter.blocks() if block.phase is Phase.WINDOW]) == 3
 
 
 @pytest.mark.parametrize(("plan", "world_size"), [(PLAN, 2), (replace(PLAN, script_steps=100), 1)])
