@@ -348,6 +348,10 @@ class TrialLoop:
         self._learn_keeping(job, result)
         # The script's error message goes to the terminal, into notes, and into Optuna's tables.
         result = replace(result, reason=mask_text(result.reason))
+        if self._stop.level and result.outcome is Outcome.CRASHED:
+            # The request to stop may have reached the script too, and says nothing about the settings.
+            why = f"It failed when the search was asked to end: {result.reason}"
+            result = replace(result, outcome=Outcome.INTERRUPTED, reason=why)
         return found.written_with(result) if found is not None else result
 
     def _learn_keeping(self, job: TrialJob, result: TrialResult) -> None:

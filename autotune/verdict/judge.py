@@ -21,6 +21,8 @@ from autotune.verdict.skipped_steps import allowed_share, counts_skipped, why_sk
 
 ENDED_EARLY = "The script ended before enough was measured; give it more to do, for instance more epochs."
 TOO_FEW_STEPS = "The window ended at its limit with too few steps to be judged: they took far longer than in the probe."
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals by which others end a process: job schedulers send them to all processes of a job, the trial's included."""
 LATE_STEPS = 8
 """Number of last steps in a window to look at after a loss that is not finite. If all are skipped, the weights are not
 finite either."""
@@ -172,8 +174,10 @@ def _from_signal(ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
     if ending.signal == signal.SIGKILL and ending.num_killed_by_kernel:
         reason = "The kernel, short of memory, ended it with SIGKILL."
         return Verdict(outcome=Outcome.OUT_OF_MEMORY, reason=reason, lacks_host_memory=True)
-    if ending.signal == signal.SIGKILL:
-        return Verdict(outcome=Outcome.INTERRUPTED, reason="It was ended from outside with SIGKILL.")
+    if ending.signal in FROM_OUTSIDE:
+        return Verdict(
+            outcome=Outcome.INTERRUPTED, reason=f"It was ended from outside with {_signal_name(ending.signal)}."
+        )
     if ending.signal == signal.SIGBUS:
         reason = "It was ended by SIGBUS, as when there is no room left in shared memory."
         return Verdict(outcome=Outcome.CRASHED, reason=reason)

@@ -608,6 +608,21 @@ def test_a_stop_ends_after_the_running_trial(bench):
     assert one.result(None).status is Status.INTERRUPTED
 
 
+@pytest.mark.parametrize(("asks", "outcome"), [(True, Outcome.INTERRUPTED), (False, Outcome.CRASHED)])
+def test_a_crash_in_a_run_in_which_the_end_was_asked_for_says_nothing_of_the_settings(bench, asks, outcome):
+    """A job scheduler ended a search in its finals: the winner's final crashed by SIGTERM, and nothing was gained."""
+    one = bench()
+
+    def fails(settings):
+        if asks:
+            one.stop.request()
+        return TrialResult(outcome=Outcome.CRASHED, reason="SIGTERMException")
+
+    one.measure = fails
+    result = one.loop().measure(one.space.script_settings, is_final=True)
+    assert result.outcome is outcome and "SIGTERMException" in result.reason
+
+
 def test_the_best_so_far_is_announced_with_its_trial(bench):
     one = bench(max_trials=6)
     one.loop().run()

@@ -88,7 +88,9 @@ def test_the_tuners_own_wish_comes_before_all_else() -> None:
     ("number", "num_killed", "outcome", "reason"),
     [
         (signal.SIGKILL, 1, Outcome.OUT_OF_MEMORY, "kernel"),
-        (signal.SIGKILL, 0, Outcome.INTERRUPTED, "from outside"),
+        (signal.SIGKILL, 0, Outcome.INTERRUPTED, "from outside with SIGKILL"),
+        (signal.SIGTERM, 0, Outcome.INTERRUPTED, "from outside with SIGTERM"),
+        (signal.SIGHUP, 0, Outcome.INTERRUPTED, "from outside with SIGHUP"),
         (signal.SIGSEGV, 0, Outcome.CRASHED, "SIGSEGV"),
         (signal.SIGBUS, 0, Outcome.CRASHED, "shared memory"),
         (99, 0, Outcome.CRASHED, "signal 99"),
