@@ -37,8 +37,6 @@ def test_more_sizes_than_a_script_resizes_to_are_how_the_script_trains(searches:
     assert counts[-1] == MOST_SIZES - 1
 
 
-def test_nothing_is_searched_without_the_benchmark(
-    searches: KernelSearches, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_searched_without_the_benchmark(searches: KernelSearches, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     assert call(searches, [size for size in (640, 480) for _ in range(10)])[-1] == 0
