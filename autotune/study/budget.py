@@ -46,7 +46,8 @@ CAUTION = 1.5
 torchvision's detector on an H100 took 1.44 times as long as expected; a compilation had left time for one round."""
 PRICE_SLACK = 1.25
 """Limit of a trial as a multiple of the trial's expected time, where a longer trial would leave the finals less than
-CAUTION times the finals' expected time."""
+CAUTION times the finals' expected time. Finals run in the process of the trials where new processes that take so much
+longer than expected do not fit."""
 LIMIT_FACTOR = 2.0
 """Least limit of a trial as a multiple of its expected time, where the finals may have to start another process."""
 LOOKS_SHARE = 0.2
@@ -437,9 +438,14 @@ class Budget:
         """Whether rounds of these trials fit the time left, with the shortest windows."""
         return self.left_s >= num_rounds * self.round_s(contenders)
 
-    def affords_least_rounds(self, contenders: Collection[int]) -> bool:
-        """Whether the fewest rounds of these trials, with the shortest windows, end within the tolerated overrun."""
-        return self.left_to_finals_s >= LEAST_ROUNDS * self.round_s(contenders)
+    def affords_least_rounds(self, contenders: Collection[int], *, slack: float = 1.0) -> bool:
+        """Whether the fewest rounds of these trials, with the shortest windows, end within the tolerated overrun.
+
+        Args:
+            contenders: Numbers of the trials.
+            slack: Multiple of the expected time that must fit.
+        """
+        return self.left_to_finals_s >= slack * LEAST_ROUNDS * self.round_s(contenders)
 
     def affords_last_round(self, contenders: Collection[int]) -> bool:
         """Whether one round of these trials, with the shortest windows, ends within the tolerated overrun."""

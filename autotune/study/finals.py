@@ -35,7 +35,15 @@ from autotune.search.prices import A_MINUTE_S
 from autotune.settings import Precision, Settings, changes_for_load
 from autotune.store.repository import Repository
 from autotune.study import final_doubts
-from autotune.study.budget import LEAST_ROUNDS, MAX_ROUNDS, NUM_ROUNDS, ROUNDS_ALONE, Budget, LaterFinals
+from autotune.study.budget import (
+    LEAST_ROUNDS,
+    MAX_ROUNDS,
+    NUM_ROUNDS,
+    PRICE_SLACK,
+    ROUNDS_ALONE,
+    Budget,
+    LaterFinals,
+)
 from autotune.study.stop import StopRequest
 from autotune.units import format_seconds
 
@@ -329,13 +337,14 @@ class Finals:
     ) -> list[FinishedTrial]:
         """The finalists for rounds in one process, the fastest first; empty where new processes are better or needed.
 
-        They are better when they fit the time. One round of them is enough where the trials count as the other.
+        They are better when they fit the time, even if they take PRICE_SLACK times as long as expected. One round of
+        them is enough where the trials count as the other.
         """
         records, has_trials = self._records(dict(contenders)), contenders.keys() <= trials.keys()
         is_begun = not all(record.result.is_live for record in records)
         if len(contenders) < 2 or baseline is None or is_begun:
             return []
-        if self._budget.affords_least_rounds((finalists[0].number, baseline.number)):
+        if self._budget.affords_least_rounds((finalists[0].number, baseline.number), slack=PRICE_SLACK):
             return []
         if has_trials and self._budget.affords_last_round(contenders):
             return []

@@ -76,6 +76,7 @@ def notes_of(
         loader: The script's loader; None without one, or if batches differ in size.
     """
     records = finals.records if finals is not None else ()
+    results = [*(one.result for one in trials), *(one.result for one in records)]
     return (
         *_on_files(escaped),
         *_on_trackers(imports),
@@ -86,12 +87,8 @@ def notes_of(
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records, loader=loader),
         *growth_notes(_finals_of(winner, records), host_cap_bytes),
-        *_on_kernel_searches([one.result for one in (*trials, *records)]),
-        *_on_checkpoints(
-            [*(one.result for one in trials), *(one.result for one in records)],
-            ours=_finals_of(winner, records),
-            own=_finals_of(history.baseline, records),
-        ),
+        *_on_kernel_searches(results),
+        *_on_checkpoints(results, ours=_finals_of(winner, records), own=_finals_of(history.baseline, records)),
     )
 
 

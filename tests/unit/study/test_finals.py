@@ -604,6 +604,15 @@ def test_finals_have_processes_of_their_own_where_these_fit() -> None:
     assert not any(bench.shared) and result.told == ()
 
 
+def test_finals_share_a_process_where_new_processes_would_only_just_fit() -> None:
+    """YOLOv5 on an H200: a round took 47 s where 40 s were expected, and the answer was a single round."""
+    bench = Bench(total_s=100.0, trial_s=22.0, around_s=20.0, has_process=True)
+    bench.budget.allow_sharing(lambda: True)
+    assert bench.budget.affords_least_rounds((0, 1))
+    result = bench.run(1)
+    assert all(bench.shared) and result.is_compared
+
+
 def test_a_baseline_without_a_rival_is_not_run_again() -> None:
     bench = Bench(total_s=1000.0)
     own = bench.measure(trial(0).settings, is_final=True, window_limit_s=4.0)
