@@ -278,9 +278,9 @@ def _never_trained(ending: Ending, ranks: Sequence[RankResult]) -> Verdict:
     untrained = next((rank.untrained for rank in ranks if rank.untrained), "")
     if untrained:
         return Verdict(outcome=Outcome.CRASHED, reason=f"No step was counted: {_first_line(untrained)}.")
-    skipped = next(filter(None, map(why_skipped, ranks)), "")
-    if skipped:
-        return Verdict(outcome=Outcome.INVALID, reason=skipped)
+    if num_skipped := max((rank.num_skipped_steps for rank in ranks), default=0):
+        why = f"All {num_skipped:,} optimizer steps were skipped because gradients overflowed."
+        return Verdict(outcome=Outcome.INVALID, reason=why)
     places = [place for rank in ranks for place in rank.empty_loaders]
     if places:
         place = _first_line(places[0])

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.measure.block import Phase
 from autotune.model.outcome import Outcome
-from autotune.model.result import RaisedError, RankStatus
+from autotune.model.result import RaisedError, RankResult, RankStatus
 from autotune.protocol.job import Mode
 from autotune.settings import Precision, Settings
 from autotune.settings.keras_backend import KerasBackend
@@ -206,12 +206,13 @@ def skipping(num_skipped: int) -> Any:
     return rank(blocks=(early, *(block(num_skipped_steps=num) for num in reversed(skipped))))
 
 
-def test_a_trial_whose_scaler_skipped_every_step_is_told_so() -> None:
+@pytest.mark.parametrize("seen", [skipping(200), rank(blocks=())], ids=["in the window", "in the warm-up"])
+def test_a_trial_whose_scaler_skipped_every_step_is_told_so(seen: RankResult) -> None:
     """A script of pytorch/examples in fp16: 'The script ended (exit code None) without one optimizer step'."""
     asked = job(settings=Settings(batch_size=64, precision=Precision.FP16))
-    verdict = judge(asked, ending(exit_code=None), [replace(skipping(200), num_steps=0)])
+    verdict = judge(asked, ending(exit_code=None), [replace(seen, num_steps=0, num_skipped_steps=210)])
     assert verdict.outcome is Outcome.INVALID
-    assert verdict.reason == "200 of 200 optimizer steps were skipped because gradients overflowed."
+    assert verdict.reason == "All 210 optimizer steps were skipped because gradients overflowed."
 
 
 @pytest.mark.parametrize(("num_skipped", "outcome"), [(10, Outcome.OK), (11, Outcome.INVALID)])
