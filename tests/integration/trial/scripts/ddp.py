@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import signal
+import socket
 import sys
 import time
 
@@ -85,7 +86,8 @@ def train(rank, num_ranks):
 if __name__ == "__main__":
     if args.spawn:
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-        os.environ.setdefault("MASTER_PORT", "29517")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            os.environ.setdefault("MASTER_PORT", str(free.getsockname()[1]))
         torch.multiprocessing.spawn(train, args=(args.spawn,), nprocs=args.spawn)
     else:
         train(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
