@@ -61,7 +61,7 @@ class BatchProbe:
             return ()
         gains = []
         for factor in FACTORS:
-            if self.is_stopped() or self.budget.left_s < self.budget.reserve_s + self.budget.around_s:
+            if self.is_stopped() or not self.budget.affords_larger_batch(best.settings):
                 break
             if not self.fits(replace(best.settings, batch_size=factor * size)):
                 break

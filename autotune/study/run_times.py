@@ -324,6 +324,11 @@ class RunTimes:
         build_s = self._build_s(build) if build != UNCOMPILED else 0.0
         return min(known_s, FIRST_LIVE_S + self.usual_window_s + build_s)
 
+    def new_size_s(self, settings: Settings) -> float:
+        """Expected time of a fresh run beside its window in seconds, with a batch size that no run had before."""
+        build = build_of(settings)
+        return self.start_s(UNCOMPILED) + (self._build_s(build) if build != UNCOMPILED else 0.0)
+
     def _first_start_s(self, build: str) -> float:
         """Expected time of a fresh trial beside its window in seconds; a build outside the cache takes all its time."""
         if build in (UNCOMPILED, *self._cached):
