@@ -234,7 +234,8 @@ def run_row(script: Script, device: Device, plan: Plan, keep: Callable[[dict[str
         return keep({**line, "outcome": "not run", "why": f"not installed: {', '.join(missing)}"})
     place.empty_out()
     line |= {"outcome": "bare"} if plan.is_bare else facts_of(search(place), script)
-    for turns in in_turns(place, line["outcome"], settle_s=settle_s(line, num_ranks=PROCESSES[device])):
+    settled_s = max(script.settle_s, settle_s(line, num_ranks=PROCESSES[device]))
+    for turns in in_turns(place, line["outcome"], settle_s=settled_s):
         keep({**line, **turns, "is_partial": True})
         line |= turns
     return keep(line)

@@ -78,6 +78,8 @@ class Script:
     """The arguments of an expert; `+ ...` follows the arguments of a user."""
     no_expert: str = ""
     """Reason for the lack of an expert's arguments on further devices."""
+    settle_s: float = 0.0
+    """Seconds of every run to leave out before counting, for a script that is slow at first by itself."""
     no_progress: str = ""
     """Reason for output without progress."""
     data: Mapping[Device, Data] | Data | None = None

@@ -53,6 +53,7 @@ SCRIPTS = (
         arguments={"gpu": "-f exps/default/yolox_s.py -d 1 -b 16 print_interval 5"},
         expert={"gpu": "-f exps/default/yolox_s.py -d 1 -b 16 --fp16 print_interval 5 data_num_workers {cores}"},
         progress=Progress(pattern=r"epoch: (?P<epoch>\d+)/\d+, iter: (?P<at>\d+)/(?P<of>\d+)", per=16),
+        settle_s=75.0,  # cuDNN searches kernels for each of its sizes: 10 s each on an H200
     ),
     Script(
         name="pytorch_unet", kind="hand-written AMP and GradScaler", source=UNET, script="train.py",
