@@ -97,8 +97,8 @@ class RankResult:
     """Epochs that ended since the ramp; from the second on they are part of the window."""
     epoch_end_s: float | None = None
     """Duration of the epoch's end forced after the window; blocks of phase `restart` follow. None without it."""
-    num_kernel_searches: int = 0
-    """Blocks left out, because cuDNN searched kernels for a new size of the model's inputs within."""
+    left_out_s: float = 0.0
+    """Seconds of blocks left out, because cuDNN searched kernels for new sizes of the model's inputs."""
     first_batch_s: float | None = None
     """Time from the request for the loader's first iteration to its first batch."""
     is_loader_rebuilt: bool = False

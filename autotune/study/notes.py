@@ -26,7 +26,7 @@ from autotune.study.fingerprint import changed_code
 from autotune.study.larger_batches import BatchGain, describe
 from autotune.study.memory_growth import growth_notes
 from autotune.study.protection_record import changed_words
-from autotune.units import format_minutes, format_rate
+from autotune.units import format_minutes, format_rate, format_seconds
 from autotune.verdict.format_parity import NOT_CLAIMED
 from autotune.verdict.skipped_steps import why_skipped
 
@@ -197,12 +197,12 @@ def _on_winner(
 
 
 def _on_kernel_searches(results: Sequence[TrialResult]) -> Iterator[str]:
-    nums = [max((rank.num_kernel_searches for rank in result.ranks), default=0) for result in results]
-    if most := max(nums, default=0):
-        seen = f"In {sum(num > 0 for num in nums)} of {len(nums)} measurements"
+    left_out_s = [max((rank.left_out_s for rank in result.ranks), default=0.0) for result in results]
+    if most_s := max(left_out_s, default=0.0):
+        seen = f"In {sum(map(bool, left_out_s))} of {len(results)} measurements"
         yield (
-            f"{seen} cuDNN searched kernels for new sizes of the model's inputs, in up to {most} blocks of steps. The "
-            "rates leave these blocks out: a real run searches once for each size."
+            f"{seen} cuDNN searched kernels for new sizes of the model's inputs. The rates leave these steps out, "
+            f"up to {format_seconds(most_s)} of a measurement: a real run searches once for each size."
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from autotune.measure.block import Block, Phase
 from autotune.measure.checkpoints import without_checkpoints
 from autotune.measure.epoch import restart_micro_batches
-from autotune.measure.window_stopping import LONG_BLOCK_S, StopReason, block_size, decide, may_end
+from autotune.measure.window_stopping import LEAST_BLOCKS, LONG_BLOCK_S, StopReason, block_size, decide, may_end
 from autotune.protocol.progress_marks import Mark
 from autotune.trial.meter import phase_rules
 from autotune.trial.meter.block_recorder import Recorder
@@ -28,6 +28,10 @@ from autotune.trial.meter.rank_sync import MAX_STEPS_AHEAD, Agreement
 
 MEASURED = (Phase.COMPUTE, Phase.RAMP, Phase.WINDOW)
 """Phases with blocks whose rate counts."""
+MOST_LEFT_OUT = 4.0
+"""Time left out of a measurement after which a window with the fewest blocks ends, as a multiple of its time limit."""
+WAIT_SHARE = 0.02
+"""Share of a block spent waiting for batches from which the loader's queues count as used up."""
 MOST_BUILDS = 3
 """Blocks of a window to leave out because torch's compiler built a graph within; more are how the script trains."""
 
@@ -89,8 +93,10 @@ class Meter:
         """The reason for the window's end."""
         self._ask_saves, self._num_saves = num_saves, num_saves()
         self._ask_searches, self._num_searches = num_searches, num_searches()
-        self.num_kernel_searches = 0
-        """Blocks left out because cuDNN searched kernels within."""
+        self.left_out_s = 0.0
+        """Seconds of blocks left out: cuDNN searched kernels within, or their batches were built during a search."""
+        self._num_stocked = 0
+        """Batches that the workers may have built during a search, and that the script has not used yet."""
         self.epoch_end_s: float | None = None
         """Seconds of the epoch's end before a measured restart; None without a restart."""
         self._recorder = Recorder(clock, built, max_steps_ahead=MAX_STEPS_AHEAD if agreement.is_shared else None)
@@ -188,8 +194,9 @@ class Meter:
         if self.phase is Phase.WINDOW and self._has_built_a_graph():
             self._enter(Phase.RAMP)
             return
-        if self._has_searched_kernels():
-            self._leave_out_block()
+        num_searches = self._num_searches
+        if self._is_left_out():
+            self._leave_out_block(has_searched=self._num_searches != num_searches)
             return
         count = self._recorder.count
         self.counters.fill(count)
@@ -198,6 +205,7 @@ class Meter:
         self._num_samples_done += count.num_samples
         self._waited_s += count.wait_s
         self._recorder.end_block()
+        self._block_began = time.monotonic()
         is_long = self._recorder.num_unfinished and self._recorder.latest_block_s >= LONG_BLOCK_S
         if is_long and not self._agreement.is_shared:
             self._wait_if_worth_it()
@@ -215,21 +223,33 @@ class Meter:
         self._num_builds += has_built
         return has_built
 
-    def _has_searched_kernels(self) -> bool:
+    def _is_left_out(self) -> bool:
         """Whether the running block is to be dropped, because cuDNN searched kernels for a new size of inputs within.
 
-        A real run searches once for each size. Ranks that compute together, and scripts that soon end, keep the block.
+        A real run searches once for each size. A search of seconds lets the workers fill their queues, so the blocks up
+        to the end of the queues, or to a wait, are dropped too: a loader that is too slow would look fast enough. Ranks
+        that compute together, and scripts that soon end, keep all blocks.
         """
         before, self._num_searches = self._num_searches, self._ask_searches()
-        is_open = self.phase in MEASURED and not self._agreement.is_shared and self._plan.script_steps is None
-        return is_open and self._num_searches != before
+        if self.phase not in MEASURED or self._agreement.is_shared or self._plan.script_steps is not None:
+            return False
+        if self._num_searches != before:
+            self._num_stocked = 0 if self.uses_cached_batch else self._plan.num_queued
+            return True
+        return self._num_stocked > 0
 
-    def _leave_out_block(self) -> None:
+    def _leave_out_block(self, *, has_searched: bool) -> None:
         """Drops the running block, and begins a block of the same length."""
-        self.counters.fill(self._recorder.count)
+        count, block_s = self._recorder.count, time.monotonic() - self._block_began
+        self.counters.fill(count)
+        if not has_searched:
+            has_waited = count.wait_s >= WAIT_SHARE * block_s
+            self._num_stocked = 0 if has_waited else self._num_stocked - count.num_micro_batches
+        self.left_out_s += block_s
         self._recorder.begin(self.phase)
         self._num_saves = self._ask_saves()
-        self.num_kernel_searches += 1
+        self._block_began = time.monotonic()
+        self._at_block_end(Phase.WARMUP)  # What the allocator did meanwhile says nothing of the blocks that count.
 
     def _wait_if_worth_it(self) -> None:
         """Lets the device finish a long block where the phase may end with the block."""
@@ -245,7 +265,8 @@ class Meter:
         self.uses_cached_batch = self._plan.has_cached_batch and phase in (Phase.WARMUP, Phase.COMPUTE)
         self.counters.begin_block(num_micro_batches)
         self._entered_step = self.counters.num_updates
-        self._phase_began = time.monotonic()
+        self._phase_began = self._block_began = time.monotonic()
+        self._num_searches = self._ask_searches()
         if phase is Phase.RAMP:
             self._page_locked.begin()
             self._num_graphs = self._ask_graphs()
@@ -271,7 +292,8 @@ class Meter:
 
     def _after_window(self, is_block_end: bool) -> None:
         recorder, phase = self._recorder, self.phase
-        is_look = is_block_end and may_end(recorder.num_blocks[phase], recorder.elapsed_s[phase], self._plan.rule)
+        is_over = may_end(recorder.num_blocks[phase], recorder.elapsed_s[phase], self._plan.rule)
+        is_look = is_block_end and (is_over or self._is_out_of_patience)
         if self._changes(Mark.STOP, is_look and self._is_open(Mark.STOP) and self._decides()):
             self._leave_window()
 
@@ -286,11 +308,19 @@ class Meter:
         if self._changes(Mark.OBSERVED, is_block_end and self._watcher is not None and self._watcher.stepped()):
             self._finish(self._reason)
 
+    @property
+    def _is_out_of_patience(self) -> bool:
+        """Whether the window has the fewest blocks, and has left out so much time that it ends with these."""
+        has_enough = self._recorder.num_blocks[Phase.WINDOW] >= LEAST_BLOCKS
+        return has_enough and self.left_out_s > MOST_LEFT_OUT * self._plan.rule.max_window_s
+
     def _decides(self) -> bool:
         """Whether the window ends now; announces the reason to all ranks."""
         window, incumbent = self._recorder.blocks(Phase.WINDOW), self._plan.incumbent_samples_per_second
         (counted,) = without_checkpoints([self._recorder.all_blocks()])
         reason = decide(window, self._plan.rule, incumbent, counted)
+        if reason is None and self._is_out_of_patience:
+            reason = StopReason.TIME_LIMIT
         if reason is StopReason.CONVERGED:
             self._agreement.announce(Mark.CONVERGED)
         if reason is StopReason.RACED_OUT:

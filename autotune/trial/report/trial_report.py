@@ -183,7 +183,7 @@ class TrialReport:
             epoch_micro_batches=self._batch_source.epoch.num_batches if self._has_loader else None,
             num_epoch_ends=meter.num_epoch_ends if meter is not None else 0,
             epoch_end_s=meter.epoch_end_s if meter is not None else None,
-            num_kernel_searches=meter.num_kernel_searches if meter is not None else 0,
+            left_out_s=meter.left_out_s if meter is not None else 0.0,
             is_loader_rebuilt=self._batch_source.epoch.is_loader_rebuilt,
             first_batch_s=self._batch_source.first_batch_s if self._has_loader else None,
             durations_s=self._durations(),

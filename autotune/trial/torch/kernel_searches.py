@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
+LEAST_DIMENSIONS = 3
+"""Fewest dimensions of an input to convolutions. Other tensors are targets, masks and token ids."""
 MOST_SIZES = 32
 """Most sizes of inputs that count as new; with more, searches are a part of how the script trains."""
 MOST_NEW_SHARE = 0.5
-"""Largest share of calls with a new size. Where most calls have a new size, sizes do not come again, and a real run
-searches as often as a trial."""
+"""Largest share of calls with a new size. Where most calls have a new size, sizes do not come again for long, and a
+real run searches as often as a trial."""
 
 
 class KernelSearches:
@@ -32,8 +34,21 @@ class KernelSearches:
         if not torch.backends.cudnn.benchmark or len(self._sizes) > MOST_SIZES:
             return
         self._num_calls += 1
-        size = tuple([value.shape for value in inputs if isinstance(value, torch.Tensor)])
+        size = tuple([tensor.shape for tensor in _tensors(inputs) if _may_be_convolved(tensor)])
         if size in self._sizes:
             return
         self._sizes.add(size)
         self.num += len(self._sizes) <= min(MOST_SIZES, MOST_NEW_SHARE * self._num_calls)
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors among values, and in lists, tuples and mappings; other objects may be large, and are left alone."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple, Mapping)):
+            yield from _tensors(value.values() if isinstance(value, Mapping) else value)
+
+
+def _may_be_convolved(tensor: torch.Tensor) -> bool:
+    return not tensor.is_nested and tensor.is_floating_point() and tensor.dim() >= LEAST_DIMENSIONS

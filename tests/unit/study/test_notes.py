@@ -78,10 +78,10 @@ def test_checkpoints_are_told_with_their_cost_and_with_the_rates_that_include_th
 
 def test_blocks_left_out_for_searches_of_kernels_are_told_once_for_all_measurements() -> None:
     plain = result_of([0.5] * 8)
-    searched = replace(plain, ranks=tuple(replace(rank, num_kernel_searches=5) for rank in plain.ranks))
+    searched = replace(plain, ranks=tuple(replace(rank, left_out_s=45.2) for rank in plain.ranks))
     assert not list(_on_kernel_searches([plain]))
     [note] = _on_kernel_searches([plain, searched, searched])
-    assert note.startswith("In 2 of 3 measurements cuDNN searched kernels") and "in up to 5 blocks" in note
+    assert note.startswith("In 2 of 3 measurements cuDNN searched kernels") and "up to 45 s" in note
 
 
 def test_checkpoints_that_take_a_part_of_the_gain_are_told_with_that_part() -> None:

@@ -28,6 +28,22 @@ def test_each_new_size_of_images_resized_every_tenth_step_counts_once(searches: 
     assert counts[::10] == [0, 1, 2, 2, 2, 3], "the first size of all belongs to the warm-up"
 
 
+def test_images_in_lists_and_mappings_count_and_token_ids_and_boxes_do_not(searches: KernelSearches) -> None:
+    for step in range(60):
+        image = torch.empty(2, 3, 64 + 32 * (step // 10 % 2), 64, device="meta")
+        ids = torch.empty(2, 8, 20 + step, device="meta", dtype=torch.long)
+        searches.note([{"images": [image], "ids": ids}, torch.empty(step, 6, device="meta")])
+    assert searches.num == 1
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_without_a_shape_are_left_alone(searches: KernelSearches) -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2, 3, 4), torch.ones(3, 3, 4)])
+    for _ in range(10):
+        searches.note([nested])
+    assert searches.num == 0
+
+
 def test_sizes_that_do_not_come_again_are_how_the_script_trains(searches: KernelSearches) -> None:
     assert call(searches, range(100, 300))[-1] == 0
 

@@ -154,7 +154,7 @@ def test_a_block_in_which_the_compiler_built_a_graph_is_dropped_up_to_three_time
 def test_a_block_in_which_cudnn_searched_kernels_is_dropped_and_the_window_goes_on(tmp_path: Path) -> None:
     """YOLOX resizes its images every tenth step; on an H200 the first step of a size took 10 s, and others 0.14 s."""
     searches = [1]
-    loop = Loop(tmp_path, 0, num_searches=lambda: searches[0])
+    loop = Loop(tmp_path, 0, replace(PLAN, num_queued=0), num_searches=lambda: searches[0])
     loop.step()
     loop.meter.arrive()
     loop.meter._enter(Phase.WINDOW, num_micro_batches=2)
@@ -164,8 +164,40 @@ def test_a_block_in_which_cudnn_searched_kernels_is_dropped_and_the_window_goes_
         loop.step(2, num_samples=16.0)
     loop.meter.arrive()
     window = [block for block in loop.meter.blocks() if block.phase is Phase.WINDOW]
-    assert loop.meter.phase is Phase.WINDOW and loop.meter.num_kernel_searches == 2
+    assert loop.meter.phase is Phase.WINDOW and loop.meter.left_out_s > 0
     assert [block.num_samples for block in window] == [16, 32, 32, 16, 32, 16, 32, 32, 16, 32, 16, 32]
+
+
+@pytest.mark.parametrize(("waits_s", "kept"), [(0.0, [3]), (1000.0, [2, 3])])
+def test_batches_that_workers_built_during_a_search_are_left_out_up_to_the_first_wait(
+    tmp_path: Path, waits_s: float, kept: list[int]
+) -> None:
+    """Workers fill their queues in a search of 10 s: a loader of 27 images per second would look like one of 55."""
+    searches = [0]
+    loop = Loop(tmp_path, 0, replace(PLAN, num_queued=4), num_searches=lambda: searches[0])
+    loop.step()
+    loop.meter.arrive()
+    loop.meter._enter(Phase.WINDOW, num_micro_batches=2)
+    for index in range(4):
+        loop.step(2, num_samples=float(index))
+        searches[0] = 1
+        loop.meter.counters.wait_s += waits_s
+    loop.meter.arrive()
+    window = [block for block in loop.meter.blocks() if block.phase is Phase.WINDOW]
+    assert [block.num_samples / 2 for block in window] == kept
+
+
+def test_a_window_ends_with_the_fewest_blocks_once_it_has_left_out_four_times_its_limit(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, 0)
+    loop.step()
+    loop.meter.arrive()
+    loop.meter._enter(Phase.WINDOW)
+    loop.meter.left_out_s = 4.0 * PLAN.rule.max_window_s + 1.0
+    for num_blocks in range(1, 5):
+        assert loop.ended == [], num_blocks
+        loop.step(num_samples=8.0 * num_blocks)
+        loop.meter.arrive()
+    assert loop.ended == [StopReason.TIME_LIMIT]
 
 
 @pytest.mark.parametrize(("plan", "world_size"), [(PLAN, 2), (replace(PLAN, script_steps=100), 1)])
