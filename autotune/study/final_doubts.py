@@ -78,9 +78,9 @@ def shared_words(records: Sequence[FinalRecord]) -> str:
     num_rounds = len({record.round for record in records})
     which = "All rounds" if len(shared) == num_rounds else f"{len(shared)} of the {num_rounds} rounds"
     return (
-        f"{which} of the finals ran in the process of the trials, because new processes did not fit the time. Rates "
-        f"there may differ from those of new processes by {SHARED_ERROR:.0%}, for which the interval allows; with more "
-        "--time all rounds have new processes."
+        f"{which} of the finals ran in the process of the trials, because the time was too short for new processes, or "
+        f"only just enough. Rates there may differ from those of new processes by {SHARED_ERROR:.0%}, for which the "
+        "interval allows; with more --time all rounds have new processes."
     )
 
 

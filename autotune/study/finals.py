@@ -344,19 +344,23 @@ class Finals:
         is_begun = not all(record.result.is_live for record in records)
         if len(contenders) < 2 or baseline is None or is_begun:
             return []
-        if self._budget.affords_least_rounds((finalists[0].number, baseline.number), slack=PRICE_SLACK):
+        best = finalists[0]
+        pair = (best.number, baseline.number)
+        if self._budget.affords_least_rounds(pair, slack=PRICE_SLACK):
             return []
         if has_trials and self._budget.affords_last_round(contenders):
             return []
         num_rounds = LEAST_ROUNDS - 1 if has_trials else LEAST_ROUNDS
         if not self._loop.can_share(baseline.settings):
             return []
-        return [
+        able = [
             trial
             for trial in finalists
             if self._budget.affords_shared_rounds(num_rounds, (trial.number, baseline.number))
             and self._loop.can_share(trial.settings)
         ]
+        # Rounds of the fastest trial that only just fit are worth more than certain rounds of a slower one.
+        return able if best in able or not self._budget.affords_least_rounds(pair) else []
 
     def _can_measure(self, contenders: Mapping[int, FinishedTrial]) -> bool:
         """Whether a round fits the time."""

@@ -324,10 +324,15 @@ class RunTimes:
         build_s = self._build_s(build) if build != UNCOMPILED else 0.0
         return min(known_s, FIRST_LIVE_S + self.usual_window_s + build_s)
 
-    def new_size_s(self, settings: Settings) -> float:
-        """Expected time of a fresh run beside its window in seconds, with a batch size that no run had before."""
-        build = build_of(settings)
-        return self.start_s(UNCOMPILED) + (self._build_s(build) if build != UNCOMPILED else 0.0)
+    def new_size_s(self, build: str, *, is_fresh: bool) -> float:
+        """Expected time of a run beside its window in seconds, with a batch size that no run had before.
+
+        Args:
+            build: The model's build, which no cache has for this size.
+            is_fresh: Whether the run begins in a new process.
+        """
+        start_s = self.start_s(UNCOMPILED) if is_fresh else self.shared_start_s
+        return start_s + (self._build_s(build) if build != UNCOMPILED else 0.0)
 
     def _first_start_s(self, build: str) -> float:
         """Expected time of a fresh trial beside its window in seconds; a build outside the cache takes all its time."""

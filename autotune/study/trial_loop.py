@@ -348,9 +348,9 @@ class TrialLoop:
         self._learn_keeping(job, result)
         # The script's error message goes to the terminal, into notes, and into Optuna's tables.
         result = replace(result, reason=mask_text(result.reason))
-        if self._stop.level and result.outcome is Outcome.CRASHED:
+        if self._stop.level and (result.outcome is Outcome.CRASHED or result.has_ended_early):
             # The request to stop may have reached the script too, and says nothing about the settings.
-            why = f"It failed when the search was asked to end: {result.reason}"
+            why = f"It ended when the search was asked to end: {result.reason}"
             result = replace(result, outcome=Outcome.INTERRUPTED, reason=why)
         return found.written_with(result) if found is not None else result
 
@@ -370,7 +370,9 @@ class TrialLoop:
             return self._budget.left_to_trials_s
         is_fresh = not self._goes_on(settings) if self.is_live else None
         price_s = self._budget.cautious_trial_s(settings, is_fresh=is_fresh)
-        return self._budget.limit_s(price_s, is_alone=self._is_alone(job))
+        # A larger batch is measured for a note alone: the finals can start anew after it.
+        is_for_note = job.request.batch_probe_factor > 1
+        return self._budget.limit_s(price_s, is_alone=is_for_note or self._is_alone(job))
 
     def _affords_doubt(self, settings: Settings) -> bool:
         """Whether a trial in a new process fits the time, at a small share of the given time."""

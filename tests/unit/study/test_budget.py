@@ -17,6 +17,7 @@ from autotune.study.budget import (
     NOISY_SHARE,
     NUM_FINALISTS,
     NUM_ROUNDS,
+    PRICE_SLACK,
     TRIALS_PER_FINALIST,
     Budget,
 )
@@ -144,9 +145,9 @@ def test_a_round_costs_what_its_own_contenders_take_to_start():
 def test_enough_time_is_what_is_spent_with_the_runs_that_are_missing():
     budget = Budget(60.0, 50.0, Clock())
     budget.runs.trial_took(20.0, window_s=4.0)
-    assert budget.enough_s(num_rivals=0) == 50.0 + 20.0 + 4 * budget.least_final_s
-    assert budget.enough_s(num_rivals=1) == 50.0 + 4 * budget.least_final_s
-    assert budget.enough_s(num_rivals=2) == 50.0 + 6 * budget.least_final_s
+    assert budget.enough_s(num_rivals=0) == 50.0 + 20.0 + PRICE_SLACK * 4 * budget.least_final_s
+    assert budget.enough_s(num_rivals=1) == 50.0 + PRICE_SLACK * 4 * budget.least_final_s
+    assert budget.enough_s(num_rivals=2) == 50.0 + PRICE_SLACK * 6 * budget.least_final_s
 
 
 def test_enough_time_after_finals_in_one_process_has_the_start_of_another():
@@ -155,7 +156,8 @@ def test_enough_time_after_finals_in_one_process_has_the_start_of_another():
     budget.runs.trial_took(20.0, window_s=4.0, number=0)
     budget.keep_for((0, 1))
     budget.share_process()
-    assert budget.enough_s(num_rivals=2) == 50.0 + 3 * budget.round_s((0, 1)) + budget.runs.shared_process_s((0, 1))
+    rounds_s = PRICE_SLACK * 3 * budget.round_s((0, 1))
+    assert budget.enough_s(num_rivals=2) == 50.0 + rounds_s + budget.runs.shared_process_s((0, 1))
 
 
 def test_as_many_finalists_as_the_time_allows():
@@ -499,10 +501,9 @@ def test_a_larger_batch_is_run_only_if_the_finals_can_start_and_build_again_afte
     budget.keep_for((0, 2), is_in_process=True)
     clock.now_s += 92.0
     assert budget.affords_shared_rounds(LEAST_ROUNDS, (0, 2))
-    assert not budget.affords_larger_batch(compiled) and not budget.affords_larger_batch(Settings())
-    budget = Budget(600.0, 13.0, clock)
-    budget.runs.trial_took(10.0, window_s=5.1, number=0)
-    assert budget.affords_larger_batch(Settings())
+    assert not budget.affords_larger_batch(compiled) and budget.affords_larger_batch(Settings())
+    clock.now_s -= 92.0
+    assert budget.affords_larger_batch(compiled)
 
 
 def test_a_second_trial_may_compile_where_finals_can_share_its_process():

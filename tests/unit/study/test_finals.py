@@ -613,6 +613,13 @@ def test_finals_share_a_process_where_new_processes_would_only_just_fit() -> Non
     assert all(bench.shared) and result.is_compared
 
 
+def test_the_fastest_trial_has_new_processes_that_only_just_fit_where_it_cannot_share_one() -> None:
+    bench = Bench(total_s=100.0, trial_s=22.0, around_s=20.0, has_process=True, not_live=(1,))
+    bench.budget.allow_sharing(lambda: True)
+    result = bench.run(1, 2)
+    assert not any(bench.shared) and result.winner.number == 1 and result.is_compared
+
+
 def test_a_baseline_without_a_rival_is_not_run_again() -> None:
     bench = Bench(total_s=1000.0)
     own = bench.measure(trial(0).settings, is_final=True, window_limit_s=4.0)

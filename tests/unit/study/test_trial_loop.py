@@ -608,19 +608,23 @@ def test_a_stop_ends_after_the_running_trial(bench):
     assert one.result(None).status is Status.INTERRUPTED
 
 
-@pytest.mark.parametrize(("asks", "outcome"), [(True, Outcome.INTERRUPTED), (False, Outcome.CRASHED)])
-def test_a_crash_in_a_run_in_which_the_end_was_asked_for_says_nothing_of_the_settings(bench, asks, outcome):
+ENDED = TrialResult(outcome=Outcome.INVALID, reason="The script ended early.", is_inconclusive=True, ranks=(EARLY,))
+
+
+@pytest.mark.parametrize("ends", [TrialResult(outcome=Outcome.CRASHED, reason="SIGTERMException"), ENDED], ids=str)
+@pytest.mark.parametrize("asks", [True, False])
+def test_an_end_of_the_script_when_the_end_was_asked_for_says_nothing_of_the_settings(bench, asks, ends):
     """A job scheduler ended a search in its finals: the winner's final crashed by SIGTERM, and nothing was gained."""
     one = bench()
 
     def fails(settings):
         if asks:
             one.stop.request()
-        return TrialResult(outcome=Outcome.CRASHED, reason="SIGTERMException")
+        return ends
 
     one.measure = fails
     result = one.loop().measure(one.space.script_settings, is_final=True)
-    assert result.outcome is outcome and "SIGTERMException" in result.reason
+    assert result.outcome is (Outcome.INTERRUPTED if asks else ends.outcome) and ends.reason in result.reason
 
 
 def test_the_best_so_far_is_announced_with_its_trial(bench):
