@@ -92,7 +92,9 @@ class MeasuredSession(ScriptQuestions):
         """The running iteration under the settings before; None in the first measurement."""
         self._applied = AppliedSettings(job, prelude.steps, prelude.loaders, is_later=before is not None)
         self._steps = self._applied.steps
-        self._allocator, self._saves, self._searches = AllocatorWatch(), Saves(), KernelSearches()
+        self._allocator, self._saves = AllocatorWatch(), Saves()
+        self._searches: KernelSearches = before._searches if before is not None else KernelSearches()
+        self._searches.begin(job.request.settings)
         facts = job.facts
         loader = facts.loader if facts is not None else None
         self._has_loader = loader is not None

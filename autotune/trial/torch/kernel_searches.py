@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -25,9 +25,16 @@ class KernelSearches:
 
     def __init__(self) -> None:
         self.num = 0
-        """Searches so far."""
-        self._num_calls = 0
-        self._sizes: set[tuple[torch.Size, ...]] = set()
+        """Searches so far under the settings in force."""
+        self._num_calls = self._num_new = 0
+        self._sizes = set[tuple[torch.Size, ...]]()
+        self._sizes_under = dict[Hashable, set[tuple[torch.Size, ...]]]()
+        """Sizes met so far in this process, by the settings in force; cuDNN keeps what it has found."""
+
+    def begin(self, settings: Hashable) -> None:
+        """Begins to count under these settings, which may have been in force in this process before."""
+        self.num = self._num_calls = self._num_new = 0
+        self._sizes = self._sizes_under.setdefault(settings, set())
 
     def note(self, inputs: Iterable[Any]) -> None:
         """Notes the arguments of a call."""
@@ -38,7 +45,8 @@ class KernelSearches:
         if size in self._sizes:
             return
         self._sizes.add(size)
-        self.num += len(self._sizes) <= min(MOST_SIZES, MOST_NEW_SHARE * self._num_calls)
+        self._num_new += 1
+        self.num += len(self._sizes) <= MOST_SIZES and self._num_new <= MOST_NEW_SHARE * self._num_calls
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:

@@ -44,6 +44,13 @@ def test_tensors_without_a_shape_are_left_alone(searches: KernelSearches) -> Non
     assert searches.num == 0
 
 
+def test_sizes_met_under_the_same_settings_before_are_not_searched_again(searches: KernelSearches) -> None:
+    sizes = [size for size in (640, 480, 512) for _ in range(10)]
+    for settings, num in (("own", 2), ("other", 2), ("own", 0), ("other", 0)):
+        searches.begin(settings)
+        assert call(searches, sizes)[-1] == num
+
+
 def test_sizes_that_do_not_come_again_are_how_the_script_trains(searches: KernelSearches) -> None:
     assert call(searches, range(100, 300))[-1] == 0
 
