@@ -463,14 +463,14 @@ class Budget:
         return self.left_to_finals_s >= self.round_s(contenders)
 
     def enough_s(self, *, num_rivals: int) -> float:
-        """Total time enough to compare the baseline with another trial in rounds of new processes, in seconds.
+        """Total time enough to compare the baseline with another trial in the usual rounds, in seconds.
 
         Args:
             num_rivals: Number of measured trials with other settings. The trials of a single rival and of the baseline
                 are the first round; among several rivals one was chosen, and all rounds are missing.
         """
         num_rounds = NUM_ROUNDS if num_rivals > 1 else NUM_ROUNDS - 1
-        missing_s = PRICE_SLACK * num_rounds * (self.round_s(self._kept_for) or 2 * self.least_final_s)
+        missing_s = num_rounds * (self.round_s(self._kept_for) or 2 * self.least_final_s)
         missing_s += self.runs.shared_process_s(self._kept_for) if self._is_shared else 0.0
         return self.spent_s + missing_s + (0.0 if num_rivals else self.runs.trial_s())
 

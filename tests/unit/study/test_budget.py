@@ -17,7 +17,6 @@ from autotune.study.budget import (
     NOISY_SHARE,
     NUM_FINALISTS,
     NUM_ROUNDS,
-    PRICE_SLACK,
     TRIALS_PER_FINALIST,
     Budget,
 )
@@ -145,9 +144,9 @@ def test_a_round_costs_what_its_own_contenders_take_to_start():
 def test_enough_time_is_what_is_spent_with_the_runs_that_are_missing():
     budget = Budget(60.0, 50.0, Clock())
     budget.runs.trial_took(20.0, window_s=4.0)
-    assert budget.enough_s(num_rivals=0) == 50.0 + 20.0 + PRICE_SLACK * 4 * budget.least_final_s
-    assert budget.enough_s(num_rivals=1) == 50.0 + PRICE_SLACK * 4 * budget.least_final_s
-    assert budget.enough_s(num_rivals=2) == 50.0 + PRICE_SLACK * 6 * budget.least_final_s
+    assert budget.enough_s(num_rivals=0) == 50.0 + 20.0 + 4 * budget.least_final_s
+    assert budget.enough_s(num_rivals=1) == 50.0 + 4 * budget.least_final_s
+    assert budget.enough_s(num_rivals=2) == 50.0 + 6 * budget.least_final_s
 
 
 def test_enough_time_after_finals_in_one_process_has_the_start_of_another():
@@ -156,8 +155,7 @@ def test_enough_time_after_finals_in_one_process_has_the_start_of_another():
     budget.runs.trial_took(20.0, window_s=4.0, number=0)
     budget.keep_for((0, 1))
     budget.share_process()
-    rounds_s = PRICE_SLACK * 3 * budget.round_s((0, 1))
-    assert budget.enough_s(num_rivals=2) == 50.0 + rounds_s + budget.runs.shared_process_s((0, 1))
+    assert budget.enough_s(num_rivals=2) == 50.0 + 3 * budget.round_s((0, 1)) + budget.runs.shared_process_s((0, 1))
 
 
 def test_as_many_finalists_as_the_time_allows():
