@@ -46,8 +46,7 @@ CAUTION = 1.5
 torchvision's detector on an H100 took 1.44 times as long as expected; a compilation had left time for one round."""
 PRICE_SLACK = 1.25
 """Limit of a trial as a multiple of the trial's expected time, where a longer trial would leave the finals less than
-CAUTION times the finals' expected time. Finals run in the process of the trials where new processes that take so much
-longer than expected do not fit."""
+CAUTION times the finals' expected time."""
 LIMIT_FACTOR = 2.0
 """Least limit of a trial as a multiple of its expected time, where the finals may have to start another process."""
 LOOKS_SHARE = 0.2
@@ -225,8 +224,9 @@ class Budget:
     def affords_larger_batch(self, settings: Settings) -> bool:
         """Whether a short run of the settings with a larger batch leaves the finals their time.
 
-        A run that is cut ends the process that waits, and a compiled model is built anew for the batch: a speaker model
-        on an H200, 2.4 times as fast compiled, lost its finals to such a run of 39 s. The finals can then start anew.
+        A compiled model is built anew for the batch, and the end of a run at its limit is the end of the waiting
+        process. The finals then need the time for another process. On an H200 a speaker model was 2.4 times as fast
+        compiled, and a larger batch took 39 s: no time was left for the finals.
         """
         build = build_of(settings)
         is_alone = build != UNCOMPILED or not self._process_waits

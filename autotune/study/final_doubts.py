@@ -37,7 +37,7 @@ def is_loaded(record: FinalRecord) -> bool:
 def without_loaded(
     records: Sequence[FinalRecord], suspected: Collection[int], baseline: int | None
 ) -> tuple[FinalRecord, ...]:
-    """All runs except those of suspects in rounds in which the suspect or the baseline ran beside other load."""
+    """All runs, without the runs of suspects in loaded rounds: the suspect or the baseline ran beside other load."""
     loaded = {record.round for record in records if record.number == baseline and is_loaded(record)}
     return tuple(
         record

@@ -39,7 +39,6 @@ from autotune.study.budget import (
     LEAST_ROUNDS,
     MAX_ROUNDS,
     NUM_ROUNDS,
-    PRICE_SLACK,
     ROUNDS_ALONE,
     Budget,
     LaterFinals,
@@ -50,6 +49,9 @@ from autotune.units import format_seconds
 if TYPE_CHECKING:  # commands that only report import this module too, and must not load Optuna
     from autotune.study.trial_loop import TrialLoop
 
+FINALS_SLACK = 1.25
+"""Time for finals in new processes as a multiple of their expected time; with less, finals run in the process of the
+trials. A round of YOLOv5 on an H200 took 47 s in place of 40 s, and the second round no longer fit."""
 LATE_LOOKS = 6
 """Rounds after which the finals look at the comparisons less often: each look is a chance to find a gain by luck."""
 UNSTEADY = 0.1
@@ -337,8 +339,8 @@ class Finals:
     ) -> list[FinishedTrial]:
         """The finalists for rounds in one process, the fastest first; empty where new processes are better or needed.
 
-        They are better when they fit the time, even if they take PRICE_SLACK times as long as expected. One round of
-        them is enough where the trials count as the other.
+        New processes are better when the time suffices for FINALS_SLACK times their expected time. One round of new
+        processes is enough where the trials count as the other.
         """
         records, has_trials = self._records(dict(contenders)), contenders.keys() <= trials.keys()
         is_begun = not all(record.result.is_live for record in records)
@@ -346,7 +348,7 @@ class Finals:
             return []
         best = finalists[0]
         pair = (best.number, baseline.number)
-        if self._budget.affords_least_rounds(pair, slack=PRICE_SLACK):
+        if self._budget.affords_least_rounds(pair, slack=FINALS_SLACK):
             return []
         if has_trials and self._budget.affords_last_round(contenders):
             return []

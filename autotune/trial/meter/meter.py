@@ -226,9 +226,9 @@ class Meter:
     def _is_left_out(self) -> bool:
         """Whether the running block is to be dropped, because cuDNN searched kernels for a new size of inputs within.
 
-        A real run searches once for each size. A search of seconds lets the workers fill their queues, so the blocks up
-        to the end of the queues, or to a wait, are dropped too: a loader that is too slow would look fast enough. Ranks
-        that compute together, and scripts that soon end, keep all blocks.
+        A real run searches once for each size. The workers fill their queues during a search of seconds, and a slow
+        loader would look fast. So the blocks up to the end of the queues, or up to a wait, are dropped too. Ranks that
+        compute together, and scripts that soon end, keep all blocks.
         """
         before, self._num_searches = self._num_searches, self._ask_searches()
         if self.phase not in MEASURED or self._agreement.is_shared or self._plan.script_steps is not None:
@@ -310,7 +310,7 @@ class Meter:
 
     @property
     def _is_out_of_patience(self) -> bool:
-        """Whether the window has the fewest blocks, and has left out so much time that it ends with these."""
+        """Whether the window ends with the fewest blocks, because MOST_LEFT_OUT times its limit was left out."""
         has_enough = self._recorder.num_blocks[Phase.WINDOW] >= LEAST_BLOCKS
         return has_enough and self.left_out_s > MOST_LEFT_OUT * self._plan.rule.max_window_s
 

@@ -10,16 +10,15 @@ import torch
 LEAST_DIMENSIONS = 3
 """Fewest dimensions of an input to convolutions. Other tensors are targets, masks and token ids."""
 MOST_SIZES = 32
-"""Most sizes of inputs that count as new; with more, searches are a part of how the script trains."""
+"""Most sizes of inputs that count as new. The search for a further size counts as training."""
 MOST_NEW_SHARE = 0.5
-"""Largest share of calls with a new size. Where most calls have a new size, sizes do not come again for long, and a
-real run searches as often as a trial."""
+"""Largest share of calls with a new size. Where most calls have a new size, a real run searches as often as a trial."""
 
 
 class KernelSearches:
-    """Counts calls of a model in which cuDNN searches kernels that the model's later calls use again.
+    """Counts calls of a model with inputs of a new size: cuDNN then searches kernels, and keeps the found kernels.
 
-    With `torch.backends.cudnn.benchmark` each convolution is timed with all algorithms when a size comes first. YOLOX
+    With `torch.backends.cudnn.benchmark` cuDNN times all algorithms of each convolution for each new size. YOLOX
     resizes its images every tenth step: on an H200 the first step of a size took 10 s, and later steps 0.14 s.
     """
 
@@ -29,10 +28,10 @@ class KernelSearches:
         self._num_calls = self._num_new = 0
         self._sizes = set[tuple[torch.Size, ...]]()
         self._sizes_under = dict[Hashable, set[tuple[torch.Size, ...]]]()
-        """Sizes met so far in this process, by the settings in force; cuDNN keeps what it has found."""
+        """Sizes met so far in this process, by the settings in force."""
 
     def begin(self, settings: Hashable) -> None:
-        """Begins to count under these settings, which may have been in force in this process before."""
+        """Begins to count under these settings; sizes met under the same settings before are known."""
         self.num = self._num_calls = self._num_new = 0
         self._sizes = self._sizes_under.setdefault(settings, set())
 
@@ -50,7 +49,7 @@ class KernelSearches:
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """The tensors among values, and in lists, tuples and mappings; other objects may be large, and are left alone."""
+    """The tensors among values, and in lists, tuples and mappings. Other objects may be large, and are left alone."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value

@@ -58,7 +58,7 @@ _inherited: list[Any] = []
 
 
 def _hold() -> None:
-    """Holds batches and side streams before a fork, so that a forked process, such as a loader's worker, has them too.
+    """Holds batches and side streams before a fork, for the forked process too, such as a loader's worker.
 
     Garbage of the parent is garbage of the forked process too. The collector would destroy CUDA events there; CUDA does
     not work in a forked process, and torch would abort the process.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -200,27 +201,14 @@ def test_a_window_ends_with_the_fewest_blocks_once_it_has_left_out_four_times_it
     assert loop.ended == [StopReason.TIME_LIMIT]
 
 
+@pytest.mark.parametrize("what", ["num_graphs", "num_searches"])
 @pytest.mark.parametrize(("plan", "world_size"), [(PLAN, 2), (replace(PLAN, script_steps=100), 1)])
-def test_a_block_with_a_search_of_one_of_several_ranks_or_of_a_short_script_stays(
-    tmp_path: Path, plan: Plan, world_size: int
+def test_what_one_of_several_ranks_or_a_short_script_builds_or_searches_stays_in_the_window(
+    tmp_path: Path, plan: Plan, world_size: int, what: str
 ) -> None:
     asked = count()
-    loop = Loop(tmp_path, 0, plan, num_searches=lambda: next(asked), world_size=world_size)
-    loop.step()
-    loop.meter.arrive()
-    loop.meter._enter(Phase.WINDOW)
-    for _ in range(3):
-        loop.step()
-    loop.meter.arrive()
-    assert len([block for block in loop.meter.blocks() if block.phase is Phase.WINDOW]) == 3
-
-
-@pytest.mark.parametrize(("plan", "world_size"), [(PLAN, 2), (replace(PLAN, script_steps=100), 1)])
-def test_a_graph_built_by_one_of_several_ranks_or_by_a_short_script_stays_in_the_window(
-    tmp_path: Path, plan: Plan, world_size: int
-) -> None:
-    asked = count()
-    loop = Loop(tmp_path, 0, plan, num_graphs=lambda: next(asked), world_size=world_size)
+    options: dict[str, Any] = {what: lambda: next(asked)}
+    loop = Loop(tmp_path, 0, plan, world_size=world_size, **options)
     loop.step()
     loop.meter.arrive()
     loop.meter._enter(Phase.WINDOW)
@@ -228,6 +216,7 @@ def test_a_graph_built_by_one_of_several_ranks_or_by_a_short_script_stays_in_the
         loop.step()
     loop.meter.arrive()
     assert loop.meter.phase is Phase.WINDOW
+    assert len([block for block in loop.meter.blocks() if block.phase is Phase.WINDOW]) == 3
 
 
 @pytest.mark.parametrize("has_lost", [True, False])
