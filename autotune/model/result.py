@@ -282,6 +282,11 @@ class TrialResult:
         return self.start is StartKind.LIVE
 
     @property
+    def left_out_s(self) -> float:
+        """Seconds left out of the measurement, because cuDNN searched kernels for new sizes of the model's inputs."""
+        return max((rank.left_out_s for rank in self.ranks), default=0.0)
+
+    @property
     def is_doubtful_over_cap(self) -> bool:
         """Whether it was over the cap in a process that may hold memory of earlier measurements."""
         return self.is_live and self.outcome.is_infeasible

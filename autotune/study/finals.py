@@ -536,6 +536,7 @@ class Finals:
                     settings=contenders[number].settings,
                     is_live=result.is_live,
                     switch_s=result.durations_s.get(SWITCH),
+                    left_out_s=result.left_out_s,
                 )
             record = FinalRecord(
                 round=self._first + round_index,

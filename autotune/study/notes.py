@@ -197,7 +197,7 @@ def _on_winner(
 
 
 def _on_kernel_searches(results: Sequence[TrialResult]) -> Iterator[str]:
-    left_out_s = [max((rank.left_out_s for rank in result.ranks), default=0.0) for result in results]
+    left_out_s = [result.left_out_s for result in results]
     if most_s := max(left_out_s, default=0.0):
         seen = f"In {sum(map(bool, left_out_s))} of {len(results)} measurements"
         yield (

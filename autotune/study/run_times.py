@@ -59,13 +59,13 @@ class RunTimes:
         self._live_around_of: dict[int, float] = {}
         """Time of live trials beside window and switch in seconds, by number."""
         self._switch_of: dict[int, float] = {}
-        """Time of the switch of live trials without a compiled model in seconds, by number."""
+        """Time of switch and kernel searches of live trials without a compiled model in seconds, by number."""
         self._startup_s: list[float] = []
         """Time of new processes until they train, in seconds."""
         self._first_build_s: dict[str, list[float]] = {}
         """Time of first builds in seconds, by build."""
         self._switch_s: dict[str, float] = {}
-        """Longest switch of a live run to a compiled model in seconds, by build."""
+        """Longest switch of a live run to a compiled model, with cuDNN's searches, in seconds, by build."""
         self._cached: set[str] = set()
         """Builds in the compiler's cache: those of trials that came through."""
         self._built_in_process: set[str] = set()
@@ -89,6 +89,7 @@ class RunTimes:
         is_fresh: bool = True,
         startup_s: float | None = None,
         switch_s: float | None = None,
+        left_out_s: float = 0.0,
         is_complete: bool = True,
     ) -> None:
         """Learns how long a trial takes.
@@ -104,6 +105,8 @@ class RunTimes:
             startup_s: Time until a process of its own trained, in seconds; None when unknown.
             switch_s: Time until a process of other trials trained with the settings, in seconds, builds included; None
                 for a trial with a process of its own.
+            left_out_s: Time that the measurement left out, because cuDNN searched kernels for new sizes of the model's
+                inputs, in seconds. A process searches once for each size under the same settings.
             is_complete: Whether the trial came through, raced out or not: the compiler's cache then has the build.
         """
         build = build_of(settings)
@@ -121,7 +124,7 @@ class RunTimes:
                 self._note_first_build(wall_s - window_s, number, build)
                 self._startup_s += [startup_s] if startup_s is not None else []
             else:
-                self._note_switch(wall_s - window_s, switch_s, number, build)
+                self._note_switch(wall_s - window_s, switch_s, left_out_s, number, build)
 
     def final_took(
         self,
@@ -132,6 +135,7 @@ class RunTimes:
         settings: Settings | None = None,
         is_live: bool = False,
         switch_s: float | None = None,
+        left_out_s: float = 0.0,
     ) -> None:
         """Learns from a final how long a run takes beside the window.
 
@@ -142,33 +146,39 @@ class RunTimes:
             settings: Settings of the trial; None = a model that was not compiled.
             is_live: Whether the final had the process of earlier runs.
             switch_s: Time until such a process trained with the settings, in seconds; None for a fresh run.
+            left_out_s: Time that the measurement left out, in seconds, as in `trial_took`.
         """
         build = build_of(settings)
         self._built_in_process = {*self._built_in_process, build} if is_live else {build}
         if is_live:
-            self._note_live(wall_s - window_s, switch_s)
+            self._note_live(wall_s - window_s, (switch_s or 0.0) + left_out_s)
         else:
             self._note_around(wall_s - window_s, number, build)
 
-    def _note_live(self, around_s: float, switch_s: float | None) -> float:
-        """Learns from a live run, and returns its time beside window and switch, in seconds.
+    def _note_live(self, around_s: float, once_s: float) -> float:
+        """Learns from a live run, and returns its time beside the window without `once_s`, in seconds.
 
-        A later switch finds the graph and cuDNN's choices.
+        Args:
+            around_s: Time of the run beside its window, in seconds.
+            once_s: Time of the switch and of cuDNN's searches, in seconds. A later run finds the graph and the kernels.
         """
-        live_around_s = max(0.0, around_s - (switch_s or 0.0))
-        self._shared_around_s.append(live_around_s + min(switch_s or 0.0, SWITCH_AGAIN_S))
+        live_around_s = max(0.0, around_s - once_s)
+        self._shared_around_s.append(live_around_s + min(once_s, SWITCH_AGAIN_S))
         return live_around_s
 
-    def _note_switch(self, around_s: float, switch_s: float | None, number: int | None, build: str) -> None:
+    def _note_switch(
+        self, around_s: float, switch_s: float | None, left_out_s: float, number: int | None, build: str
+    ) -> None:
         """Learns from a live trial."""
-        live_around_s = self._note_live(around_s, switch_s)
+        once_s = (switch_s or 0.0) + left_out_s
+        live_around_s = self._note_live(around_s, once_s)
         if number is not None:
             self._live_around_of[number] = live_around_s
             if build == UNCOMPILED:
-                self._switch_of[number] = switch_s or 0.0
+                self._switch_of[number] = once_s
         if switch_s is not None and build != UNCOMPILED:
             self._first_build_s.setdefault(build, [switch_s])
-            self._switch_s[build] = max(switch_s, self._switch_s.get(build, 0.0))
+            self._switch_s[build] = max(once_s, self._switch_s.get(build, 0.0))
 
     def _note_first_build(self, around_s: float, number: int | None, build: str) -> None:
         """Learns from a fresh trial, which may have built what finals find in the compiler's cache."""

@@ -440,6 +440,7 @@ class TrialLoop:
             is_fresh=not result.is_live,
             startup_s=sum(result.durations_s.get(part, 0.0) for part in STARTUP) if result.durations_s else None,
             switch_s=result.durations_s.get(SWITCH),
+            left_out_s=result.left_out_s,
             is_complete=result.outcome.is_complete,
         )
 

@@ -340,6 +340,17 @@ def test_settings_that_the_waiting_process_cannot_take_cost_a_start():
     assert budget.trial_s() == budget.trial_s(is_fresh=False) == 18.0
 
 
+def test_a_later_run_in_the_same_process_does_not_search_kernels_again():
+    """YOLOX on an H200: with the searches in its price, no final fitted a search of six minutes."""
+    budget = Budget(360.0, 221.0, Clock())
+    budget.allow_sharing(lambda: True)
+    budget.runs.trial_took(69.3, window_s=6.0, num_blocks=5, number=0, startup_s=10.2)
+    budget.runs.trial_took(113.3, window_s=4.1, num_blocks=5, number=1, is_fresh=False, switch_s=15.4, left_out_s=78.0)
+    assert budget.runs.shared_start_s < 20.0
+    assert budget.affords_shared_rounds(NUM_ROUNDS, (0, 1))
+    assert budget.fresh_s(1, Settings()) > 100.0, "a new process searches again"
+
+
 def two_ranks_of_a_trainer(clock: Clock) -> Budget:
     """GPT-2 by the Trainer on two H100: six trials in one process, after 138 s of 300 s."""
     budget = Budget(300.0, 27.0, clock, keeps_builds=True)
