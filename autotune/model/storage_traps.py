@@ -11,6 +11,7 @@ class TrapKind(StrEnum):
 
     LMDB_BEFORE_FORK = "lmdb_before_fork"
     HDF5_SHARED = "hdf5_shared"
+    FILE_SHARED = "file_shared"
     FEW_SHARDS = "few_shards"
     SHUFFLE_TO_ONE = "shuffle_to_one"
     ARROW_INDICES = "arrow_indices"
@@ -39,6 +40,10 @@ _WORDS = {
         "opens an HDF5 file before workers are forked, and a shared handle may give wrong data",
         "Open it at the first sample in each worker",
     ),
+    TrapKind.FILE_SHARED: (
+        "is open before workers are forked: all would move its one position, and samples would be lost or mixed",
+        "Open it at the first sample in each worker",
+    ),
     TrapKind.FEW_SHARDS: (
         "leaves some workers without data",
         "Write more shards than workers, or ask for fewer workers",
@@ -64,5 +69,9 @@ _WORDS = {
 
 def trap_text(trap: StorageTrap) -> str:
     """The trap and its cure as two sentences."""
-    problem, cure = _WORDS[trap.kind]
-    return f"{trap.name} at {trap.where} {problem}. {cure}."
+    return f"{trap_words(trap)}. {_WORDS[trap.kind][1]}."
+
+
+def trap_words(trap: StorageTrap) -> str:
+    """The trap without its cure, as a clause."""
+    return f"{trap.name} at {trap.where} {_WORDS[trap.kind][0]}"

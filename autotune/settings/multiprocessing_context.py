@@ -25,7 +25,7 @@ class StartMethod(StrEnum):
     """A new interpreter."""
 
 
-UNSAFE = ("lmdb_before_fork", "hdf5_shared", "cuda_in_fork")
+UNSAFE = ("lmdb_before_fork", "hdf5_shared", "file_shared", "cuda_in_fork")
 """Traps of datasets broken by the fork of a worker."""
 FRESH = (StartMethod.FORKSERVER, StartMethod.SPAWN)
 
@@ -55,6 +55,9 @@ def _inherited(case: SearchCase) -> str:
 def _dropped(case: SearchCase) -> Iterable[tuple[str, str]]:
     """Values left out of a search, each with the reason."""
     inherited = _inherited(case)
+    is_open = not inherited and "multiprocessing_context" not in case.asked
+    if is_open and case.own.multiprocessing_context != StartMethod.FORK:
+        yield StartMethod.FORK.value, "forked workers may break the dataset"
     for method in FRESH:
         reason = _refused_value(case, method)
         if inherited:

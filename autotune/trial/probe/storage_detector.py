@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import io
 import re
 import sys
+import tarfile
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType
@@ -56,6 +59,8 @@ def _kind_of(value: Any, *, has_workers: bool, is_forking: bool) -> TrapKind | N
         return TrapKind.LMDB_BEFORE_FORK
     if is_forking and cls.__module__.startswith("h5py.") and cls.__name__ in ("File", "Dataset", "Group"):
         return TrapKind.HDF5_SHARED if value else None  # A closed file is false.
+    if is_forking and _is_open_file(value):
+        return TrapKind.FILE_SHARED
     if is_forking and has_workers and (_is_on_cuda(value) or cls.__module__.startswith(SPAWN_ONLY)):
         return TrapKind.CUDA_IN_FORK
     if cls.__module__.startswith("datasets.") and getattr(value, "_indices", None) is not None:
@@ -68,6 +73,24 @@ def _kind_of(value: Any, *, has_workers: bool, is_forking: bool) -> TrapKind | N
 def _is_of(cls: type, module: str, name: str) -> bool:
     """Whether a class belongs to an imported module; a class in C may name the wrong module."""
     return module in sys.modules and cls is getattr(sys.modules[module], name, None)
+
+
+def _is_open_file(value: Any) -> bool:
+    """Whether samples may be read through this open file, or through an archive on one.
+
+    Forked processes share the position of an open file. A file in memory has a position in every process.
+    """
+    if isinstance(value, zipfile.ZipFile):
+        return value.mode == "r" and _is_open_file(value.fp)
+    if isinstance(value, tarfile.TarFile):
+        return value.mode == "r" and _is_open_file(value.fileobj)
+    if not isinstance(value, io.IOBase) or value.closed or not value.readable():
+        return False
+    try:
+        value.fileno()
+    except OSError:
+        return False
+    return True
 
 
 def _is_on_cuda(value: Any) -> bool:

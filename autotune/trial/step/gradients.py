@@ -255,13 +255,11 @@ def _listed(parameters: Any) -> Any:
 
 
 def gradient_norm(parameters: Iterable[torch.Tensor]) -> float | None:
-    """The joint norm of all dense gradients of the parameters; None for infinite and undefined norms."""
-    squares = [
-        float(parameter.grad.detach().double().pow(2).sum())
-        for parameter in parameters
-        if parameter.grad is not None and not parameter.grad.is_sparse
-    ]
-    norm = math.sqrt(sum(squares))
+    """The joint norm of all gradients of the parameters; None for infinite and undefined norms."""
+    gradients = [parameter.grad.detach() for parameter in parameters if parameter.grad is not None]
+    # A row may occur twice in a sparse gradient, as a word in a batch does; coalesce() adds the two up.
+    dense = [gradient.coalesce().values() if gradient.is_sparse else gradient for gradient in gradients]
+    norm = math.sqrt(sum(float(values.double().pow(2).sum()) for values in dense))
     return norm if math.isfinite(norm) else None
 
 

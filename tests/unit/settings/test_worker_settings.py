@@ -141,6 +141,26 @@ def test_workers_are_started_afresh_where_a_fork_is_unsafe_and_the_reason_agains
     assert reason in dict(space.refused)["multiprocessing_context=forkserver"]
 
 
+def test_a_dataset_that_forked_workers_may_break_is_not_changed_to_forked_workers() -> None:
+    traps = (StorageTrap(kind=TrapKind.LMDB_BEFORE_FORK, name="self.env", where="data.py:3"),)
+    facts = script_facts(loader=loader_facts(num_workers=2, traps=traps, spawn_refusal="it cannot be pickled"))
+    space = derive_space(facts, cpu_machine(), search_spec())
+    assert space.allowed["multiprocessing_context"] == ("default",)
+    asked = derive_space(facts, cpu_machine(), search_spec(ranges=(("multiprocessing_context", "fork"),)))
+    assert "fork" in asked.allowed["multiprocessing_context"]
+
+
+@pytest.mark.parametrize(("own", "allowed"), [(0, {0}), (1, {0, 1}), (2, {0, 1, 2, 3, 4})])
+def test_a_dataset_that_reads_through_an_open_file_gets_no_second_reader(own: int, allowed: set[int]) -> None:
+    traps = (StorageTrap(kind=TrapKind.FILE_SHARED, name="self.input_file", where="data.py:3"),)
+    loader = loader_facts(num_workers=own, traps=traps)
+    space = derive_space(script_facts(loader=loader), cpu_machine(), search_spec())
+    assert set(space.allowed["num_workers"]) == allowed
+    if own < 2:
+        (reason,) = {reason for name, reason in space.refused if name.startswith("num_workers")}
+        assert reason.startswith("self.input_file at data.py:3 is open before workers are forked")
+
+
 def test_workers_are_forked_where_their_slow_start_was_inherited() -> None:
     ranks = script_facts(device="cuda", loader=loader_facts(inherited_start="spawn"))
     space = derive_space(ranks, gpu_machine(), search_spec())

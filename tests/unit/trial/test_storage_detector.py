@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import tarfile
+import zipfile
+
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, get_worker_info
@@ -24,7 +29,7 @@ class Holding(Dataset):
         return index
 
 
-LINE = "test_storage_detector.py:18"
+LINE = "test_storage_detector.py:23"
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
@@ -49,6 +54,32 @@ def test_an_open_hdf5_handle_is_named_and_a_closed_one_is_not(tmp_path):
         assert found(Holding(file))[TrapKind.HDF5_SHARED].where == LINE
         assert TrapKind.HDF5_SHARED in found(Holding({"rows": rows}))
     assert not found(Holding(file))
+
+
+def test_an_open_file_is_named_and_a_closed_one_or_a_file_in_memory_is_not(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("some words\n")
+    with path.open() as text, path.open("rb") as data, gzip.open(tmp_path / "a.gz", "wb") as written:
+        for file in (text, data):
+            assert found(Holding(file))[TrapKind.FILE_SHARED].where == LINE
+            assert "all would move its one position" in trap_text(found(Holding(file))[TrapKind.FILE_SHARED])
+            assert not found(Holding(file), multiprocessing_context="spawn", num_workers=1)
+        assert not found(Holding(written))
+        assert not found(Holding(io.BytesIO(b"in memory")))
+    assert not found(Holding(text))
+
+
+def test_an_open_archive_is_named_like_its_file(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.txt", "some words")
+        assert not found(Holding(archive))
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        assert TrapKind.FILE_SHARED in found(Holding(archive))
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        tar.add(tmp_path / "a.zip", "a.zip")
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        assert TrapKind.FILE_SHARED in found(Holding(tar))
+    assert not found(Holding(archive)) and not found(Holding(tar))
 
 
 def test_many_python_objects_grow_in_workers_and_one_array_does_not():
