@@ -197,8 +197,9 @@ def _explanation(result: SearchResult) -> Iterator[str]:
     if result.status is Status.IMPROVED and result.speedup is not None:
         ratio, low, high = (format_seconds(LONG_RUN_H * 3600 / value) for value in result.speedup)
         yield (
-            f"In the real run, what took {LONG_RUN_H:.0f} h takes about {ratio} (between {high} and {low}): measured "
-            "in fresh processes, in turns with your settings, loading the data included, after the warm-up."
+            f"In the real run, {LONG_RUN_H:.0f} h of training steps take about {ratio} (between {high} and {low}): "
+            "measured in fresh processes, in turns with your settings, loading the data included, after the warm-up; "
+            "without evaluation."
         )
 
 
