@@ -198,8 +198,7 @@ def _explanation(result: SearchResult) -> Iterator[str]:
         ratio, low, high = (format_seconds(LONG_RUN_H * 3600 / value) for value in result.speedup)
         yield (
             f"In the real run, {LONG_RUN_H:.0f} h of training steps take about {ratio} (between {high} and {low}): "
-            "measured in fresh processes, in turns with your settings, loading the data included, after the warm-up; "
-            "without evaluation."
+            "measured in turns with your settings, loading the data included, after the warm-up; without evaluation."
         )
 
 

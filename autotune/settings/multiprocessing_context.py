@@ -57,7 +57,7 @@ def _dropped(case: SearchCase) -> Iterable[tuple[str, str]]:
     inherited = _inherited(case)
     is_open = not inherited and "multiprocessing_context" not in case.asked
     if is_open and case.own.multiprocessing_context != StartMethod.FORK:
-        yield StartMethod.FORK.value, "forked workers may break the dataset"
+        yield StartMethod.FORK.value, "a fork may break the dataset"
     for method in FRESH:
         reason = _refused_value(case, method)
         if inherited:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autotune.model.storage_traps import TrapKind, trap_words
 from autotune.settings.loader_group import loader_argument, of_loader, why_no_loader
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WORKERS_PER_CPU = 2
 """Workers beyond this many per usable core only take turns."""
 WRONG_DATA = (TrapKind.HDF5_SHARED, TrapKind.FILE_SHARED)
-"""Traps of datasets that may give several forked workers wrong data."""
+"""Traps of datasets that may give several forked workers wrong data without an error."""
 
 
 def _why_no_workers(case: ScriptCase) -> str:
@@ -28,23 +28,21 @@ def _why_no_workers(case: ScriptCase) -> str:
         return f"every worker would read all of {loader.dataset}, which neither asks get_worker_info nor has shards"
     if "unguarded_spawn" in case.facts.notes:
         return 'the script has no `if __name__ == "__main__"`, and every worker, started by spawn, would run it again'
-    return _shared_handle(case)
+    return ""
 
 
-def _shared_handle(case: ScriptCase) -> str:
-    """Why several forked workers would read wrong data; empty for other datasets."""
+def _shared_handle(case: SearchCase) -> str:
+    """Why several forked workers may read wrong data; empty for other datasets, and when the user asks for workers."""
     traps = case.facts.loader.traps if case.facts.loader is not None else ()
-    return next((trap_words(trap) for trap in traps if trap.kind in WRONG_DATA), "")
-
-
-def _refused_value(case: ScriptCase, value: Any) -> str:
-    """Why the loader of a script with one worker cannot have so many; empty when possible."""
-    loader = case.facts.loader
-    has_one = loader is not None and loader.num_workers == 1
-    return _shared_handle(case) if has_one and int(value) > 1 else ""
+    if "num_workers" in case.asked:
+        return ""
+    return next((f"{trap_words(trap)}; ask with --set" for trap in traps if trap.kind in WRONG_DATA), "")
 
 
 def _pointless(case: SearchCase) -> str:
+    loader = case.facts.loader
+    if loader is not None and loader.num_workers == 0 and (reason := _shared_handle(case)):
+        return reason
     return "" if "num_workers" in case.mapped else _why_no_workers(case)
 
 
@@ -53,11 +51,10 @@ def _is_tried(case: SearchCase, value: Value) -> bool:
 
 
 def _dropped(case: SearchCase) -> Iterator[tuple[Value, str]]:
-    """Drops numbers of workers that find no batch, or wrong data."""
-    for value in SETTING.domain:
-        if reason := _refused_value(case, value):
-            yield value, reason
+    """Drops numbers of workers that find no batch, and a second worker that may read wrong data."""
     loader = case.facts.loader
+    if loader is not None and loader.num_workers == 1 and (reason := _shared_handle(case)):
+        yield from ((value, reason) for value in SETTING.domain if int(value) > 1)
     if loader is not None and loader.num_shards is not None:
         for value in SETTING.domain:
             if int(value) > loader.num_shards:
@@ -76,13 +73,12 @@ SETTING = Setting(
     default=0,
     takes_effect="the DataLoader that trains",
     left_alone="no torch DataLoader trains; an `IterableDataset` without workers that does not split itself; a dataset "
-    "without workers that reads through an open file",
+    "read by one process through an open file, unless asked for",
     domain=(0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64),
     bounds=(0, 1024),
     most_searched=1024,
     own=of_loader("num_workers"),
     refused=lambda case: why_no_loader(case) or _why_no_workers(case),
-    refused_value=_refused_value,
     pointless=_pointless,
     dropped=_dropped,
     is_tried=_is_tried,

@@ -65,7 +65,7 @@ class RunTimes:
         self._first_build_s: dict[str, list[float]] = {}
         """Time of first builds in seconds, by build."""
         self._switch_s: dict[str, float] = {}
-        """Longest switch of a live run to a compiled model, with cuDNN's searches, in seconds, by build."""
+        """Longest switch of a live run to a compiled model in seconds, by build."""
         self._cached: set[str] = set()
         """Builds in the compiler's cache: those of trials that came through."""
         self._built_in_process: set[str] = set()
@@ -178,7 +178,8 @@ class RunTimes:
                 self._switch_of[number] = once_s
         if switch_s is not None and build != UNCOMPILED:
             self._first_build_s.setdefault(build, [switch_s])
-            self._switch_s[build] = max(once_s, self._switch_s.get(build, 0.0))
+            # The time of plain starts has the searches of a new process already.
+            self._switch_s[build] = max(switch_s, self._switch_s.get(build, 0.0))
 
     def _note_first_build(self, around_s: float, number: int | None, build: str) -> None:
         """Learns from a fresh trial, which may have built what finals find in the compiler's cache."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import inspect
 import io
+import mmap
+import os
 import re
+import stat
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,7 +30,10 @@ MANY_OBJECTS = 200_000
 """Python objects in a dataset from which copies in workers matter: some 20 MB at 100 bytes each."""
 SPAWN_ONLY = ("decord", "lance", "nvidia.dali", "PyNvVideoCodec")
 """Libraries whose handles do not survive a fork."""
+ARCHIVES = (zipfile.ZipFile, tarfile.TarFile)
 WORKER_INFO = "get_worker_info"
+OF_OWN_POSITION = frozenset({WORKER_INFO, "getpid", "pread", "preadv"})
+"""Names in the methods of datasets whose workers have files or positions of their own."""
 
 
 def traps_of(loader: Any, place: str) -> tuple[StorageTrap, ...]:
@@ -40,6 +47,8 @@ def traps_of(loader: Any, place: str) -> tuple[StorageTrap, ...]:
     is_forking = start_method(loader) == "fork"
     for holder, name, value in _attributes(loader.dataset):
         kind = _kind_of(value, has_workers=loader.num_workers > 0, is_forking=is_forking)
+        if kind is TrapKind.FILE_SHARED and _has_own_position(holder, name, loader):
+            continue
         if kind is not None:
             shown = name if holder is None else f"self.{name}"
             found.append(StorageTrap(kind=kind, name=shown, where=_line_of(holder, name) or place))
@@ -80,17 +89,37 @@ def _is_open_file(value: Any) -> bool:
 
     Forked processes share the position of an open file. A file in memory has a position in every process.
     """
-    if isinstance(value, zipfile.ZipFile):
-        return value.mode == "r" and _is_open_file(value.fp)
-    if isinstance(value, tarfile.TarFile):
-        return value.mode == "r" and _is_open_file(value.fileobj)
-    if not isinstance(value, io.IOBase) or value.closed or not value.readable():
-        return False
+    cls = type(value)  # An attribute's own __class__ may fail, as that of a lazily read npz does.
     try:
-        value.fileno()
-    except OSError:
+        if issubclass(cls, zipfile.ZipFile):
+            return value.mode == "r" and _is_open_file(value.fp)
+        if issubclass(cls, tarfile.TarFile):
+            return value.mode == "r" and _is_open_file(value.fileobj)
+        if issubclass(cls, tempfile._TemporaryFileWrapper):
+            return _is_open_file(value.file)
+        # fileno() would move a SpooledTemporaryFile from memory to the disk.
+        if not issubclass(cls, io.IOBase) or issubclass(cls, tempfile.SpooledTemporaryFile) or not value.readable():
+            return False
+        mode = getattr(value, "mode", "r")
+        is_to_read = not isinstance(mode, str) or "r" in mode
+        return is_to_read and stat.S_ISREG(os.fstat(value.fileno()).st_mode)
+    except Exception:  # closed, detached, in memory, or a class that only looks like a file
         return False
-    return True
+
+
+def _has_own_position(holder: Any, name: str, loader: Any) -> bool:
+    """Whether each worker reads at a position of its own: by a map or `pread`, or in a file opened anew there."""
+    if any(type(value) is mmap.mmap for value in getattr(holder, "__dict__", {}).values()):
+        return True
+    if name in _names_of(getattr(loader, "worker_init_fn", None)):
+        return True
+    methods = [value for cls in type(holder).__mro__ for value in vars(cls).values()]
+    return any(not OF_OWN_POSITION.isdisjoint(_names_of(method)) for method in methods)
+
+
+def _names_of(function: Any) -> set[str]:
+    code = getattr(function, "__code__", None)
+    return set(_names(code)) if isinstance(code, CodeType) else set()
 
 
 def _is_on_cuda(value: Any) -> bool:
@@ -113,7 +142,9 @@ def _attributes(dataset: Any) -> Iterator[tuple[Any, str, Any]]:
                     continue
                 seen.add(id(inner))
                 yield holder, name, inner
-                if depth < MAX_DEPTH and hasattr(inner, "__getitem__") and hasattr(inner, "__dict__"):
+                is_reader = depth == 0 and not issubclass(type(inner), ARCHIVES)
+                is_inner = is_reader or hasattr(inner, "__getitem__")
+                if depth < MAX_DEPTH and is_inner and hasattr(inner, "__dict__"):
                     queue.append((inner, depth + 1))
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from autotune.model.facts import ArgumentFacts
 from autotune.model.storage_traps import StorageTrap, TrapKind
 from autotune.settings import BY_NAME, LOADER_FIELDS, Settings, worker_start
 from autotune.settings.worker_start import WorkerStart
@@ -153,12 +154,17 @@ def test_a_dataset_that_forked_workers_may_break_is_not_changed_to_forked_worker
 @pytest.mark.parametrize(("own", "allowed"), [(0, {0}), (1, {0, 1}), (2, {0, 1, 2, 3, 4})])
 def test_a_dataset_that_reads_through_an_open_file_gets_no_second_reader(own: int, allowed: set[int]) -> None:
     traps = (StorageTrap(kind=TrapKind.FILE_SHARED, name="self.input_file", where="data.py:3"),)
-    loader = loader_facts(num_workers=own, traps=traps)
-    space = derive_space(script_facts(loader=loader), cpu_machine(), search_spec())
-    assert set(space.allowed["num_workers"]) == allowed
-    if own < 2:
-        (reason,) = {reason for name, reason in space.refused if name.startswith("num_workers")}
-        assert reason.startswith("self.input_file at data.py:3 is open before workers are forked")
+    argument = ArgumentFacts(name="num_workers", template="--workers={}", is_taken=True)
+    for arguments in ((), (argument,)):
+        facts = script_facts(loader=loader_facts(num_workers=own, traps=traps), arguments=arguments)
+        space = derive_space(facts, cpu_machine(), search_spec())
+        assert set(space.allowed["num_workers"]) == allowed
+        if own < 2:
+            (reason,) = {reason for name, reason in space.refused if name.startswith("num_workers")}
+            assert reason.startswith("self.input_file at data.py:3 is open before workers are forked")
+            assert reason.endswith("ask with --set")
+        asked = derive_space(facts, cpu_machine(), search_spec(ranges=(("num_workers", "0,1,3"),)))
+        assert set(asked.allowed["num_workers"]) >= {0, 1, 3}
 
 
 def test_workers_are_forked_where_their_slow_start_was_inherited() -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import gzip
 import io
+import mmap
+import os
 import tarfile
+import tempfile
 import zipfile
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, get_worker_info
@@ -29,7 +33,7 @@ class Holding(Dataset):
         return index
 
 
-LINE = "test_storage_detector.py:23"
+LINE = "test_storage_detector.py:27"
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
@@ -67,6 +71,58 @@ def test_an_open_file_is_named_and_a_closed_one_or_a_file_in_memory_is_not(tmp_p
         assert not found(Holding(written))
         assert not found(Holding(io.BytesIO(b"in memory")))
     assert not found(Holding(text))
+
+
+class Reading(Holding):
+    """A dataset that holds its file by a reader, which has no samples."""
+
+    def __init__(self, handle):
+        super().__init__(None)
+        self.reader = Holder(handle)
+
+
+class Holder:
+    def __init__(self, handle):
+        self.handle = handle
+
+
+def test_a_file_is_found_in_a_reader_and_behind_what_only_looks_like_a_file(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("some words\n")
+    np.savez(tmp_path / "a.npz", rows=np.arange(3))
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        tar.add(path, "words.txt")
+    with path.open() as file, tempfile.NamedTemporaryFile() as named, tempfile.SpooledTemporaryFile() as spooled:
+        assert TrapKind.FILE_SHARED in found(Reading(file)) and TrapKind.FILE_SHARED in found(Holding(named))
+        assert not found(Holding(spooled)) and not spooled._rolled
+        with np.load(tmp_path / "a.npz") as rows, tarfile.open(tmp_path / "a.tar") as tar:
+            assert TrapKind.FILE_SHARED in found(Holding(rows))
+            odd = [rows, tar.extractfile("words.txt"), io.TextIOWrapper(io.BytesIO()), file]
+            odd[2].detach()
+            assert TrapKind.FILE_SHARED in found(Holding(odd))
+
+
+class ReadsAnew(Holding):
+    """A dataset that opens its file anew in each process."""
+
+    def __getitem__(self, index):
+        return os.getpid()
+
+
+def test_files_with_a_position_in_every_worker_are_left_alone(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("some words\n")
+
+    def begin(_):
+        get_worker_info().dataset.handle = path.open()
+
+    with path.open() as file, (tmp_path / "log").open("a+") as log, open("/dev/zero", "rb") as zeros:
+        assert not found(ReadsAnew(file))
+        assert not found(Holding(file), worker_init_fn=begin)
+        assert not found(Holding(log)) and not found(Holding(zeros))
+        mapped = Holding(file)
+        mapped.map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        assert not found(mapped)
 
 
 def test_an_open_archive_is_named_like_its_file(tmp_path):
