@@ -18,6 +18,7 @@ from autotune.report.terminal_text import render
 from autotune.spec import DEFAULT_CONFIG, SearchSpec
 from autotune.store.secrets import mask_arguments
 from autotune.store.url import mask_url
+from autotune.study.limits import options_for_more
 from autotune.study_file.command import as_typed
 
 NO_GAIN = 7
@@ -61,9 +62,10 @@ def finish(
 def next_commands(result: SearchResult, spec: SearchSpec, *, storage: str) -> NextCommands:
     """Commands to type next, in the directory and environment of this process; secrets are masked."""
     cwd = working_directory()
+    more = options_for_more(spec, result.enough_s) if result.enough_s is not None else ()
     there = () if _is_usual(storage) else ("--storage", mask_url(storage))
     return NextCommands(
-        resume=shlex.join(["autotune", "resume", result.study, *there]),
+        resume=shlex.join(["autotune", "resume", result.study, *more, *there]),
         export=shlex.join(["autotune", "export", result.study, "--to", "json", *there]),
         show=shlex.join(["autotune", "studies", "show", result.study, *there]),
         report=shlex.join(["autotune", "report", result.study, *there]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autotune.cli.options import Flags, Output, Study, takes_options
@@ -17,27 +18,31 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   autotune resume train
+  autotune resume train --time 30m
   autotune resume train --storage postgresql://user@host/database
 """
 
 
 @takes_options("resume")
 def resume(study: Study, flags: Flags, output: Output) -> int:
-    """Go on with a study under the rest of the budget.
+    """Go on with a study under the rest of the budget, or under a new limit in all: --time, --trials.
 
     The command of the study is printed before the first run. If you have neither started nor agreed to the study, you
-    are asked first. No finished trial is run again. A finished study gives the same result once more. Several machines
-    of the same class may search a study in a database server together, with a resume on each machine.
+    are asked first. No finished trial is run again. A finished study gives the same result once more, or goes on under
+    a new limit. Several machines of the same class may search a study in a database server together, with a resume on
+    each machine.
     """
     from autotune.cli.trust_verb import agreed
     from autotune.study.status import is_final, overview_in
     from autotune.study.trust_record import what_runs
+    from autotune.study_file.asked import limits_of
 
+    limits = limits_of(flags)
     with open_repository(flags["storage"]) as repository:
         record = repository.study(study)
         status = status_of(record, overview_in(repository, record))
     words = ""
-    if not is_final(record):
+    if limits or not is_final(record):
         record = agreed(record)
         if not output.quiet:
             words = f"goes on with study {study}, which runs this:\n{what_runs(record)}"
@@ -56,8 +61,9 @@ def resume(study: Study, flags: Flags, output: Output) -> int:
             on_event=_after(words, tell),
             stop=stop,
             unprotected=flags["unprotected"],
+            **limits,
         )
-    return finish(result, record.spec, output, storage=in_use, stream=stream)
+    return finish(result, replace(record.spec, **limits), output, storage=in_use, stream=stream)
 
 
 def _after(words: str, tell: Callable[[Event], None]) -> Callable[[Event], None]:

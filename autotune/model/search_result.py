@@ -239,6 +239,8 @@ class SearchResult:
     """How much the rounds of each finalist differ, the baseline included; empty without finals."""
     verifications: tuple[Verification, ...] = ()
     """Later comparisons of the script with the best settings, by real runs, the newest last."""
+    enough_s: float | None = None
+    """Time of the search in all, in seconds, that is enough to compare one other setting; None unless too short."""
 
     def document(self) -> dict[str, Any]:
         """The document printed by `--json`."""
@@ -273,6 +275,7 @@ class SearchResult:
             "beside_load": self.beside_load or None,
             "finalists": [finalist.document() for finalist in self.finalists],
             "verifications": [verification.document() for verification in self.verifications],
+            "enough_s": self.enough_s,
         }
 
     @classmethod
@@ -321,4 +324,5 @@ class SearchResult:
             beside_load=document.get("beside_load") or "",
             finalists=tuple(Steadiness(**values) for values in document.get("finalists", ())),
             verifications=tuple(map(Verification.from_document, document.get("verifications", ()))),
+            enough_s=document.get("enough_s"),
         )

@@ -26,6 +26,7 @@ class NextCommands:
     """The commands offered by a summary, ready to be pasted into a shell."""
 
     resume: str
+    """Includes a sufficient `--time` after a search that was too short."""
     export: str
     show: str
     report: str
@@ -251,8 +252,11 @@ def _next_steps(result: SearchResult, commands: NextCommands) -> Iterator[str]:
         yield "Raise --memory-cap, or start from a smaller batch."
     if result.status is Status.INTERRUPTED:
         yield f"Go on: {commands.resume}"
-    elif result.config is None:
+        return
+    if result.config is None:
         yield f"Why each trial ended: {commands.show}"
+    if result.enough_s is not None:
+        yield f"Go on with more time: {commands.resume}"
 
 
 def _usage_lines(result: SearchResult, config: str, commands: NextCommands) -> Iterator[str]:
@@ -265,10 +269,13 @@ def _usage_lines(result: SearchResult, config: str, commands: NextCommands) -> I
     yield from (f"{INDENT}{line}" for line in own_lines(_changed_settings(result), path))
     yield "or take it elsewhere:"
     yield f"{INDENT}{commands.export}"
-    yield "Every trial and its reason, a page with pictures to show, and this summary again:"
+    has_ended = result.enough_s is None
+    again = ", a page with pictures to show, and this summary again" if has_ended else ", and a page with pictures"
+    yield f"Every trial and its reason{again}:"
     yield f"{INDENT}{commands.show}"
     yield f"{INDENT}{commands.report}"
-    yield f"{INDENT}{commands.resume}"
+    if has_ended:
+        yield f"{INDENT}{commands.resume}"
 
 
 def _changed_settings(result: SearchResult) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from autotune.model.facts import ScriptFacts
 from autotune.model.outcome import Outcome
 from autotune.model.trial_records import FinalRecord, TrialEnding, TrialRecord
 from autotune.settings import Settings
+from autotune.spec import SearchSpec
 from autotune.store import leases, rows, tables
 from autotune.store.database import Database
 from autotune.store.records import Owner, StudyRecord, TrialOverview
@@ -107,7 +108,8 @@ class Repository(StudyLeases):
         check_name(record.name)
         in_use = StudyExistsError(
             f"The database {self._database.display_name} already holds a study {record.name!r}.",
-            f"Go on with it: autotune resume {record.name}; or give another name with --study.",
+            f"Go on with it: autotune resume {record.name}, with --time for more time in all; or give another name "
+            f"with --study, and --take-over {record.name} to count its trials.",
         )
         if record.name in self._database.names():
             raise in_use
@@ -248,6 +250,11 @@ class Repository(StudyLeases):
         """Stores the study's status and the document of the result; None removes an earlier document."""
         document = None if result is None else rows.result_to_json(result)
         self._database.update_study(name, {"status": status, "result": document})
+
+    def reopen(self, name: str, spec: SearchSpec) -> None:
+        """Stores the request of a study that goes on under other limits, and removes the result."""
+        values = {"spec": rows.spec_to_text(spec), "status": "running", "result": None}
+        self._database.update_study(name, values)
 
     # Trials and finals
 

@@ -30,6 +30,11 @@ FORMER_FIELD = "longest_step_s"
 T = TypeVar("T")
 
 
+def spec_to_text(spec: SearchSpec) -> str:
+    """A request of a user as stored, without secrets and without the storage."""
+    return to_json(to_plain(replace(spec, command=masked_command(spec), storage="")))
+
+
 def study_to_row(record: StudyRecord) -> dict[str, Any]:
     """Columns of a new study.
 
@@ -39,7 +44,7 @@ def study_to_row(record: StudyRecord) -> dict[str, Any]:
         "name": record.name,
         "created_at": moment_to_text(record.created_at),
         "status": record.status,
-        "spec": to_json(to_plain(replace(record.spec, command=masked_command(record.spec), storage=""))),
+        "spec": spec_to_text(record.spec),
         "fingerprint": to_json(record.fingerprint),
         "spent_s": record.spent_s,
         "result": None if record.result is None else result_to_json(record.result),

@@ -109,6 +109,8 @@ class Budget:
         self._looks_s = 0.0
         """Time kept for measurements after the finals, in seconds."""
         self._is_noisy, self._num_rivals = False, NUM_FINALISTS
+        self.probe_s = 0.0
+        """Wall time of the probe of this run of the study, in seconds; 0 without a probe."""
 
     @property
     def total_s(self) -> float:

@@ -263,7 +263,9 @@ class Finals:
         """Chooses the process of the rounds, and the contenders, by number."""
         self._read = None
         self._first = self._first_round()
-        if self._first and not self._of_these_finals() and not self._has_time(finalists, baseline):
+        # Finals of the script's own settings alone have no answer, and the trials of a single rival are a round.
+        has_answer = len({record.number for record in self._stored() if record.round < self._first}) > 1 or not trials
+        if self._first and has_answer and not self._of_these_finals() and not self._has_time(finalists, baseline):
             self._first = 0  # The answer of the finals before the latest trials is better than none.
         contenders = self._contenders(finalists, baseline, is_chosen=not trials)
         sharing = self._sharing(finalists, contenders, baseline, trials)

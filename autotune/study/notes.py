@@ -21,9 +21,10 @@ from autotune.space.refusals import why_no_free_batch, why_no_split
 from autotune.store.records import StudyRecord
 from autotune.study.budget import Budget
 from autotune.study.compile_cost import compile_note
-from autotune.study.finals import FinalsResult, num_rivals
+from autotune.study.finals import FinalsResult
 from autotune.study.fingerprint import changed_code
 from autotune.study.larger_batches import BatchGain, describe
+from autotune.study.limits import ENOUGH_TRIALS, enough_s
 from autotune.study.memory_growth import growth_notes
 from autotune.study.protection_record import changed_words
 from autotune.units import format_minutes, format_rate, format_seconds
@@ -107,9 +108,9 @@ def notes_on_search(
     spec, facts = study.spec, study.facts
     assert facts is not None
     if status is Status.TOO_SHORT and history.baseline is not None:  # Without, the reason for the end has the time.
-        enough_s = max(budget.enough_s(num_rivals=num_rivals(history.feasible, history)), budget.total_s)
-        trials = ", and --trials 10 or more" if spec.max_trials is not None else ""
-        yield f"About --time {format_minutes(enough_s)} is enough to compare one other setting with yours{trials}."
+        enough = format_minutes(enough_s(budget, history, facts))
+        trials = f", and --trials {ENOUGH_TRIALS} or more" if spec.max_trials is not None else ""
+        yield f"About --time {enough} is enough to compare one other setting with yours{trials}."
     mapped = mapped_settings(all_maps(spec.maps, facts))
     why_fixed = why_no_split(facts, splits_batch_norm=spec.allow_batchnorm_accumulation, mapped=mapped)
     why_fixed = why_fixed or why_no_free_batch(facts, is_declared=spec.samples_per_step is not None)

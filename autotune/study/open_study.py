@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from autotune.protocol.protection import SENTENCES, Protection
 from autotune.runner.open_runner import RunnerFactory
 from autotune.runner.opened_workspace import open_workspace
 from autotune.sandbox.workspace import Workspace
+from autotune.spec import SearchSpec
 from autotune.store.records import Owner
 from autotune.store.url import mask_url
 from autotune.study.budget import Budget
@@ -32,11 +34,21 @@ class OpenStudy:
         on_event: Receives every event.
         stop: Ends the study early.
         open_runner: Builds the runners of the probe and of the trials.
+        new_spec: The study's request with other limits, to be stored; None = as stored.
     """
 
     def __init__(
-        self, stored: StoredStudy, *, on_event: OnEvent, stop: StopRequest, open_runner: RunnerFactory
+        self,
+        stored: StoredStudy,
+        *,
+        on_event: OnEvent,
+        stop: StopRequest,
+        open_runner: RunnerFactory,
+        new_spec: SearchSpec | None = None,
     ) -> None:
+        self._before, self._new_spec = stored.record, new_spec
+        if new_spec is not None:
+            stored.record = replace(stored.record, spec=new_spec)
         self._stored, self._repository, self._on_event = stored, stored.repository, on_event
         self._name, self._spec = stored.name, stored.spec
         self._owner = Owner.this_process()
@@ -50,6 +62,8 @@ class OpenStudy:
         """Runs the study under the lease, and removes the workspace unless a resume needs it."""
         self._repository.acquire_lease(self._name, self._owner, now=datetime.now(UTC))
         try:
+            if self._new_spec is not None:
+                self._stored.reopen(self._new_spec)
             workspace, is_over = self._open_workspace(), False
             try:
                 result = self._run_in(workspace)
@@ -89,6 +103,8 @@ class OpenStudy:
             else:
                 if isinstance(error, KeyboardInterrupt):
                     self._repository.set_status(self._name, Status.INTERRUPTED.value)
+                elif self._new_spec is not None:  # An error has no result of its own.
+                    self._repository.set_status(self._name, self._before.status, self._before.result)
                 self._leave()
 
     def _leave(self) -> None:

@@ -12,7 +12,7 @@ from autotune.model.search_result import SearchResult
 from autotune.study import searching
 from autotune.study.stop import StopRequest
 from autotune.study_file.agreed_values import check_storage_agreed
-from autotune.study_file.asked import asked
+from autotune.study_file.asked import asked, limits_of
 from autotune.study_file.search_options import OPTIONS, Kind
 from autotune.study_file.study_toml import resolve_storage
 
@@ -131,31 +131,36 @@ def resume(
     storage: str | None = None,
     cwd: str | os.PathLike[str] | None = None,
     unprotected: bool = False,
+    trials: int | None = None,
+    time: str | float | None = None,
     on_event: Callable[[Event], None] | None = None,
     stop: StopRequest | None = None,
 ) -> SearchResult:
     """The result of a stored study, after more trials under the rest of the budget.
 
-    No finished trial is run again; a finished study gives the same result once more.
+    No finished trial is run again. A finished study gives the same result once more, or goes on under a new limit.
 
     Args:
         study: Name of the study.
         storage: Database of the study, as for `search`; None = the database in force in `cwd`.
         cwd: Folder of the database and the study file; None = the working directory.
         unprotected: As for `search`.
+        trials: New limit of the trials of all runs of the study; None = as before.
+        time: New limit of the wall time of all runs of the study, in seconds or as text; None = as before.
         on_event: As for `search`.
         stop: As for `search`.
 
     Raises:
         StudyNotFoundError: The study does not exist.
         StudyExistsError: Another tuner of this machine is searching the study.
-        UsageError: The script, the command or the machine has changed.
+        UsageError: The script, the command or the machine has changed, or a new limit is spent already.
         AutotuneError: As for `search`.
     """
+    limits = limits_of({"trials": trials, "time": time})
     here = Path.cwd() if cwd is None else Path(cwd).absolute()
     in_use = resolve_storage(storage, environ=os.environ, cwd=here, check=check_storage_agreed)
     return searching.resume(
-        study, storage=in_use, cwd=here, on_event=on_event or _nobody, stop=stop, unprotected=unprotected
+        study, storage=in_use, cwd=here, on_event=on_event or _nobody, stop=stop, unprotected=unprotected, **limits
     )
 
 

@@ -18,9 +18,10 @@ from autotune.store.secrets import remember_arguments
 from autotune.store.url import mask_url, network_file_system, resolve_url
 from autotune.study import trust_record
 from autotune.study.fingerprint import check_unchanged, module_digests, study_fingerprint, what_changed
+from autotune.study.limits import check_limits, ended_words, with_limits
 from autotune.study.open_study import OpenStudy
 from autotune.study.publish import check_config_path
-from autotune.study.status import is_final
+from autotune.study.status import is_final, overview_in
 from autotune.study.stop import StopRequest
 from autotune.study.stored_study import StoredStudy
 from autotune.study.take_over import check_can_be_taken_over
@@ -74,11 +75,14 @@ def resume(
     on_event: OnEvent,
     stop: StopRequest | None = None,
     unprotected: bool = False,
+    budget_s: float | None = None,
+    max_trials: int | None = None,
     open_runner: RunnerFactory = open_runner,
 ) -> SearchResult:
-    """Goes on with a stored study under the budget of the study, or returns the result of a finished study.
+    """Goes on with a stored study under the limits of the study, or returns the result of a finished study.
 
-    Tuners of several machines of one class may go on with a study together; the last tuner measures the finals.
+    A finished study goes on too when a new limit is given, and the study keeps the limit. Tuners of several machines of
+    one class may go on with a study together; the last tuner measures the finals.
 
     Args:
         study: Name of the study.
@@ -87,20 +91,30 @@ def resume(
         on_event: Receives every event.
         stop: Ends the search early.
         unprotected: Go on without layers and Landlock; the study may allow the same.
+        budget_s: New limit of the wall time of all runs of the study, in seconds; None = as before.
+        max_trials: New limit of the trials of all runs of the study; None = as before.
         open_runner: Builds the runners; a simulation hands in another factory.
 
     Raises:
         StudyNotFoundError: The database has no study of this name.
         StudyExistsError: Another tuner of this machine is searching the study.
-        UsageError: The script, the command or the machine has changed; or this user neither started the study nor
-            agreed to the study.
+        UsageError: The script, the command or the machine has changed; this user neither started the study nor agreed
+            to the study; or a new limit is spent already.
     """
     with open_repository(storage, cwd, on_event, must_exist=True) as repository:
         record = repository.study(study)
-        if is_final(record) and record.result is not None:
-            return SearchResult.from_document(record.result)
+        has_limits = budget_s is not None or max_trials is not None
+        if is_final(record) and record.result is not None and not has_limits:
+            result = SearchResult.from_document(record.result)
+            on_event(Notice(message=ended_words(record, result.enough_s), is_warning=False))
+            return result
+        if has_limits:
+            num_finished = overview_in(repository, record).num_finished
+            check_limits(record, num_finished, budget_s=budget_s, max_trials=max_trials)
         stored = stored_for_runs(record, repository, unprotected=unprotected)
-        return OpenStudy(stored, on_event=on_event, stop=stop or StopRequest(), open_runner=open_runner).run()
+        new_spec = with_limits(stored.spec, budget_s=budget_s, max_trials=max_trials) if has_limits else None
+        stop = stop or StopRequest()
+        return OpenStudy(stored, on_event=on_event, stop=stop, open_runner=open_runner, new_spec=new_spec).run()
 
 
 def stored_for_runs(record: StudyRecord, repository: Repository, *, unprotected: bool = False) -> StoredStudy:

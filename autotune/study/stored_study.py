@@ -44,6 +44,12 @@ class StoredStudy:
         """The user's wishes, with the whole command."""
         return self.record.spec
 
+    def reopen(self, spec: SearchSpec) -> None:
+        """Stores the study's request with other limits, as that of a study that runs."""
+        before = self._stored()
+        trust_record.keep(before, replace(before, spec=spec))
+        self.repository.reopen(self.name, spec)
+
     def go_on(self, facts: ScriptFacts, on_event: OnEvent) -> SearchSpace:
         """Takes up the facts and the memory cap of an earlier run, and returns the space.
 

@@ -115,8 +115,9 @@ class Study:
 
     def _new_probe(self, workspace: Workspace, runner: Runner, ends_by: float) -> Probed:
         """The result of a new probe, with the facts of an earlier probe in their place."""
-        stored, is_known = self._stored, self._stored.record.facts is not None
+        stored, is_known, before_s = self._stored, self._stored.record.facts is not None, self._budget.spent_s
         probed = probe(stored.spec, stored.target, workspace, runner, self._stop, self._on_event, ends_by=ends_by)
+        self._budget.probe_s = self._budget.spent_s - before_s
         if is_known:
             workspace.connect()  # Whether earlier trials needed the network went with the earlier workspace.
         probed = stored.save_probe(probed, str(workspace.folder))

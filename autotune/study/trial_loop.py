@@ -33,6 +33,7 @@ from autotune.store.secrets import allowed_environment, mask_text
 from autotune.study.budget import LEAST_ROUNDS, Budget, LaterFinals
 from autotune.study.correction import Correction
 from autotune.study.jobs import Jobs
+from autotune.study.limits import enough_s
 from autotune.study.progress import ProgressTeller
 from autotune.study.repeats import Repeats
 from autotune.study.script_end import ScriptEnd
@@ -45,8 +46,6 @@ from autotune.verdict.skipped_steps import own_skipped_share
 RENEW_EVERY_S = 30.0
 LEAST_HOPE = 0.9
 """Share of the baseline's rate up to which a trial has no hope in the finals."""
-STEPS_OF_RUN = 24
-"""Usual steps of a run of long steps: a warm-up and a window of a dozen steps."""
 DOUBT_SHARE = 0.06
 """Largest price of a second run, as a share of the given time, for settings that were over the cap in a running
 process: most are over the cap in any process."""
@@ -515,9 +514,8 @@ class TrialLoop:
             # The forecast is no figure to publish: trials of a minute do not gain in sum what each may gain alone.
             may_gain = is_worth_a_minute(self._gain_ratio_per_minute)
             return f"{TIME_SPENT} More time may gain more." if may_gain else TIME_SPENT
-        given, facts = format_seconds(self._budget.total_s), self._jobs.facts
-        run_s = facts.first_step_s + STEPS_OF_RUN * facts.step_s if facts is not None else 0.0
-        enough = format_minutes(self._budget.enough_for_first_s(run_s))
+        given = format_seconds(self._budget.total_s)
+        enough = format_minutes(enough_s(self._budget, self._search.history, self._jobs.facts))
         return (
             f"The time of {given} was spent before the script's own settings were measured once. "
             f"About --time {enough} is enough to compare one other setting with yours."

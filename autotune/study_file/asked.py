@@ -11,7 +11,8 @@ from autotune.study_file.agreed_values import check_agreed
 from autotune.study_file.command import check_script
 from autotune.study_file.file_origin import lies_in
 from autotune.study_file.resolve import Resolved, resolve
-from autotune.study_file.sources import Origin
+from autotune.study_file.search_options import BY_NAME
+from autotune.study_file.sources import Origin, Problems, read_flags
 
 
 def asked(flags: Mapping[str, Any], tail: Sequence[str] | None, cwd: Path) -> Resolved:
@@ -35,3 +36,20 @@ def asked(flags: Mapping[str, Any], tail: Sequence[str] | None, cwd: Path) -> Re
     check_agreed(resolved.file, used)
     check_script(resolved.job, cwd)
     return resolved
+
+
+def limits_of(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The given limits of a resume, by field of SearchSpec.
+
+    Variables and study files count for nothing here: both are about new searches.
+
+    Args:
+        flags: Flags by name of the option; only `time` and `trials` are read.
+
+    Raises:
+        UsageError: A limit is impossible.
+    """
+    problems = Problems()
+    values = read_flags({name: flags[name] for name in ("time", "trials")}, problems)
+    problems.check()
+    return {BY_NAME[name].spec_field or name: value for name, value in values.items()}

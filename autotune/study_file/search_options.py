@@ -17,6 +17,7 @@ from autotune.study_file.file_origin import FileOrigin
 from autotune.study_file.name import study_name
 
 SEARCH = ("search",)
+LIMITED = ("search", "resume")
 MEASURING = ("search", "record")
 TRYING = ("search", "record", "diagnose", "estimate")
 STARTING = (*TRYING, "run")
@@ -219,7 +220,8 @@ OPTIONS = (
         default="no limit",
         unsaid="no limit",
         metavar="N",
-        verbs=SEARCH,
+        verbs=LIMITED,
+        help_in={"resume": "New limit of the trials of all runs of the study. [default: as before]"},
         spec_field="max_trials",
     ),
     SearchOption(
@@ -228,7 +230,8 @@ OPTIONS = (
         help="Longest wall time, all included.",
         default=f"{DEFAULT_BUDGET_S / 60:g}m",
         metavar="15m",
-        verbs=SEARCH,
+        verbs=LIMITED,
+        help_in={"resume": "New limit of the wall time of all runs of the study. [default: as before]"},
         spec_field="budget_s",
     ),
     SearchOption(

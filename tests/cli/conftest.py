@@ -33,6 +33,7 @@ class FakeTuner:
     error: BaseException | None = None
     specs: list[SearchSpec] = field(default_factory=list)
     resumed: list[tuple[str, str]] = field(default_factory=list)
+    limits: list[dict[str, Any]] = field(default_factory=list)
     previews: list[bool] = field(default_factory=list)
     stop: Any = None
 
@@ -45,8 +46,9 @@ class FakeTuner:
             raise self.error
         return self.result
 
-    def resume(self, study: str, *, storage: str, cwd: Any, on_event: Any, **_: Any) -> SearchResult:
+    def resume(self, study: str, *, storage: str, cwd: Any, on_event: Any, **others: Any) -> SearchResult:
         self.resumed.append((study, storage))
+        self.limits.append({name: others[name] for name in ("budget_s", "max_trials") if name in others})
         on_event(finished(9, TUNED, measured(3000.0), is_best=True))
         if self.error is not None:
             raise self.error

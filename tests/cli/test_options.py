@@ -52,7 +52,7 @@ SURFACE = {
         "--dry-run",
         "--probe",
     },
-    "resume": {"--storage", "--unprotected", "--json", "--jsonl", "-q", "--quiet"},
+    "resume": {"--storage", "--trials", "--time", "--unprotected", "--json", "--jsonl", "-q", "--quiet"},
     "best": {"--storage", "--json"},
     "verify": {"--pairs", "--seconds", "--storage", "--unprotected", "--json", "-q", "--quiet"},
     "export": {"--to", "--out", "--force", "--storage"},

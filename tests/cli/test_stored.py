@@ -47,6 +47,30 @@ def test_a_resume_goes_on_and_compares_with_what_was_found_before(cli, tuner, st
     assert "    9  ok                 3,000   3.00x" in err
 
 
+def test_a_resume_hands_on_new_limits_and_asks_no_variable_for_them(cli, tuner, stored, monkeypatch):
+    stored()
+    assert cli("resume", "train", "--time", "3m", "--trials", "12")[0] == 0
+    monkeypatch.setenv("AUTOTUNE_TIME", "9m")
+    assert cli("resume", "train")[0] == 0
+    assert tuner.limits == [{"budget_s": 180.0, "max_trials": 12}, {}]
+    code, out, err = cli("resume", "train", "--time", "soon")
+    assert (code, out) == (2, "") and "--time" in err and "soon" in err
+
+
+def test_the_summary_of_a_search_that_was_too_short_ends_with_the_resume_that_goes_on(cli, tuner, stored):
+    stored(max_trials=3)
+    tuner.result = search_result(status=Status.TOO_SHORT, best=BASELINE, speedup=None, enough_s=170.0)
+    _, out, _ = cli("resume", "train")
+    assert "Go on with more time: autotune resume train --time 3m --trials 10\n" in out
+    assert out.count("autotune resume") == 1
+
+
+def test_a_resume_with_more_time_of_an_ended_study_shows_what_it_runs(cli, tuner, stored):
+    stored(result=search_result(status=Status.TOO_SHORT))
+    _, _, err = cli("resume", "train", "--time", "3m")
+    assert "goes on with study train, which runs this:" in err
+
+
 def test_a_resume_prints_a_document(cli, tuner, stored):
     stored()
     _, out, _ = cli("resume", "train", "--json", "--quiet")

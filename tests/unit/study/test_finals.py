@@ -455,6 +455,18 @@ def test_trials_among_which_nobody_chose_are_the_first_round() -> None:
     assert result.winner.number == 1 and result.comparison is not None and result.comparison.num_rounds == 2
 
 
+def test_an_earlier_final_of_the_scripts_own_settings_alone_is_no_half_round_of_later_finals() -> None:
+    """A search with time for one trial has such a final; after a resume with more time it stood for the trial."""
+    bench = Bench(total_s=50.0, trial_s=22.0, around_s=20.0, latest_trial=datetime(2026, 11, 28, tzinfo=UTC))
+    results = {number: bench.measure(trial(number).settings, is_final=True, window_limit_s=4.0) for number in (0, 1)}
+    bench.now_s, bench.limits = 0.0, []
+    alone = trial(0).settings, results[0], datetime(2026, 11, 27, tzinfo=UTC)
+    bench.records = [FinalRecord(round=0, number=0, settings=alone[0], result=alone[1], finished_at=alone[2])]
+    result = bench.run(1, unselected=results)
+    assert bench.rounds(1) == [1, 2] and len(bench.limits) == 2
+    assert result.is_compared and result.winner.number == 1
+
+
 def test_the_trial_of_the_only_rival_is_the_second_round_where_the_time_allowed_one() -> None:
     """timm's ResNet-50 was 3.3x as fast in two trials and 3.0x in the only round; its own settings were kept."""
     bench = Bench(total_s=50.0, trial_s=22.0, around_s=20.0)

@@ -9,9 +9,11 @@ import sqlite3
 import time
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from autotune.cli.main import main
 from autotune.emit.tuned_config import read_config
 from autotune.errors import (
     EveryTrialFailedError,
@@ -22,12 +24,14 @@ from autotune.errors import (
     UsageError,
 )
 from autotune.lab.function_runner import FinishedRun, Measured, evaluate
+from autotune.model.events import FinalFinished, SearchStarted
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.model.search_result import Status
 from autotune.settings import Settings
+from autotune.study import searching
 from autotune.study.stop import StopRequest
-from autotune.units import MIB
+from autotune.units import MIB, format_minutes
 from tests.unit.facts import loader_facts
 from tests.unit.study.whole_search import FACTS, by_workers, folder
 
@@ -403,7 +407,8 @@ def test_a_search_whose_only_rival_raced_out_was_too_short_and_says_how_much_tim
     assert any("About --time" in note for note in result.notes)
 
 
-def test_a_search_whose_time_ends_before_the_first_trial_is_too_short_and_says_how_much_time_is_enough(folder):
+def cut_by_the_time(folder):
+    """A search whose time ends before the first trial; the runner then measures as usual."""
     measured = folder.runner.start
 
     def start(job):
@@ -415,6 +420,121 @@ def test_a_search_whose_time_ends_before_the_first_trial_is_too_short_and_says_h
 
     folder.runner.start = start
     result = folder.search(max_trials=None, budget_s=0.4)
+    folder.runner.start = measured
+    return result
+
+
+def test_a_search_whose_time_ends_before_the_first_trial_is_too_short_and_says_how_much_time_is_enough(folder):
+    result = cut_by_the_time(folder)
     assert result.status is Status.TOO_SHORT and result.status.exit_code == 0
     assert "is enough to compare one other setting with yours" in result.reason
     assert "--time" not in " ".join(result.notes)
+    assert result.enough_s is not None and result.enough_s > 0.4
+
+
+# More time
+
+
+def test_a_study_that_was_too_short_goes_on_with_more_time_and_keeps_it(folder):
+    short = cut_by_the_time(folder)
+    folder.events.clear()
+    result = folder.resume(budget_s=60.0, max_trials=4)
+    assert short.status is Status.TOO_SHORT and result.status is Status.IMPROVED
+    assert result.trials.total == 4 and result.wall_s > short.wall_s
+    assert [event.budget_s for event in folder.events if isinstance(event, SearchStarted)] == [60.0]
+    assert any(isinstance(event, FinalFinished) for event in folder.events)
+    with folder.repository() as repository:
+        stored = repository.study("train")
+    assert (stored.spec.budget_s, stored.spec.max_trials, stored.status) == (60.0, 4, "improved")
+    ran = len(folder.runner.ran)
+    assert folder.resume().document() == result.document() and len(folder.runner.ran) == ran
+
+
+def test_a_study_of_too_few_trials_goes_on_with_more_trials_and_repeats_none(folder):
+    folder.search(max_trials=1)
+    baseline = folder.runner.ran[0]
+    result = folder.resume(max_trials=4)
+    assert result.status is Status.IMPROVED and result.trials.total == 4
+    assert len(set(folder.runner.ran[:4])) == 4 and folder.runner.ran[0] == baseline
+
+
+def test_a_study_with_a_gain_goes_on_with_more_trials(folder):
+    first = folder.search(max_trials=3)
+    result = folder.resume(max_trials=6)
+    assert first.trials.total == 3 and result.trials.total == 6 and result.status is Status.IMPROVED
+
+
+def test_an_interrupted_study_goes_on_with_the_new_limit_also_later(folder):
+    interrupted_after(folder, 2)
+    stop = StopRequest()
+
+    def measure(settings):
+        if len(folder.runner.ran) == 4:
+            stop.request()
+        return by_workers(settings)
+
+    folder.runner.measure = measure
+    assert folder.resume(stop=stop, max_trials=8).status is Status.INTERRUPTED
+    folder.runner.measure = by_workers
+    assert folder.resume().trials.total == 8
+
+
+def test_a_limit_that_is_spent_already_is_refused_and_changes_nothing(folder):
+    first = folder.search(max_trials=2)
+    with pytest.raises(UsageError) as told:
+        folder.resume(budget_s=first.wall_s / 2)
+    assert "has spent" in str(told.value) and "autotune resume train --time" in told.value.hint
+    with pytest.raises(UsageError) as told:
+        folder.resume(max_trials=2)
+    assert "2 trials" in str(told.value) and "autotune resume train --trials" in told.value.hint
+    with folder.repository() as repository:
+        assert repository.study("train").spec == folder.spec(max_trials=2, storage=repository.url)
+    assert folder.resume().document() == first.document()
+
+
+def test_a_refused_resume_leaves_limits_and_result_as_they_were(folder):
+    first = folder.search(max_trials=2)
+    folder.script.write_text("import model  # edited\n")
+    with pytest.raises(UsageError):
+        folder.resume(budget_s=2000.0)
+    with folder.repository() as repository:
+        stored = repository.study("train")
+    assert stored.spec.budget_s == folder.spec().budget_s and stored.result == first.document()
+
+
+def test_a_new_probe_that_fails_leaves_the_result_that_there_was(folder):
+    first = folder.search(max_trials=2)
+    folder.runner.probe_error = "the data are gone"
+    with pytest.raises(EveryTrialFailedError):
+        folder.resume(max_trials=4)
+    folder.runner.probe_error = None
+    with folder.repository() as repository:
+        stored = repository.study("train")
+    assert (stored.status, stored.result) == (first.status.value, first.document())
+    assert folder.resume(max_trials=5).trials.total == 5
+
+
+def test_a_resume_of_an_ended_study_says_that_nothing_is_run_and_how_it_goes_on(folder):
+    result = cut_by_the_time(folder)
+    assert folder.resume().status is Status.TOO_SHORT
+    (notice,) = [words for words in folder.notices() if "has ended" in words]
+    assert f"autotune resume train --time {format_minutes(result.enough_s)}" in notice
+
+
+def test_the_command_that_the_summary_names_goes_on_with_a_study_that_was_too_short(folder, monkeypatch, capsys):
+    resumed = partial(searching.resume, open_runner=folder.open_runner)
+    monkeypatch.setattr(searching, "resume", resumed)
+    monkeypatch.chdir(folder.path)
+    folder.search(max_trials=1)
+    place = ("--storage", str(folder.database))
+    assert main(["resume", "train", *place]) == 0
+    said = capsys.readouterr()
+    (line,) = [line for line in said.out.splitlines() if "Go on with more time: autotune resume" in line]
+    words = line.partition("Go on with more time: autotune ")[2].split()
+    assert words[:3] == ["resume", "train", "--time"] and "--trials" in words
+    assert "has ended" in said.err and "autotune resume train --time" in said.err
+    assert main([*words[:-2], "--trials", "4", *place]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("These settings train") and "final 3:" in said.err
+    with folder.repository() as repository:
+        assert repository.study("train").status == "improved"

@@ -87,7 +87,7 @@ class Folder:
         stop = stop or StopRequest()
         return search(self.spec(**changes), on_event=self.events.append, stop=stop, open_runner=self.open_runner)
 
-    def resume(self, study="train", *, stop=None):
+    def resume(self, study="train", *, stop=None, **limits):
         storage = str(self.database)
         return resume(
             study,
@@ -96,6 +96,7 @@ class Folder:
             on_event=self.events.append,
             stop=stop,
             open_runner=self.open_runner,
+            **limits,
         )
 
     def repository(self):

@@ -1,0 +1,97 @@
+"""The limits of a study, time and trials: sufficient limits, and other limits for a stored study."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+from autotune.errors import UsageError
+from autotune.model.facts import ScriptFacts
+from autotune.search.history import History
+from autotune.spec import SearchSpec
+from autotune.store.records import StudyRecord
+from autotune.study.budget import Budget
+from autotune.study.finals import num_rivals
+from autotune.units import format_minutes, format_seconds
+
+STEPS_OF_RUN = 24
+"""Usual steps of a run of long steps: a warm-up and a window of a dozen steps."""
+ENOUGH_TRIALS = 10
+"""Number of trials with which a search compares several settings."""
+
+
+def enough_s(budget: Budget, history: History, facts: ScriptFacts | None) -> float:
+    """Total time enough to compare one other setting with the script's own, in seconds.
+
+    A resume needs this time too: it runs the script's probe again, because an ended study keeps no files.
+
+    Args:
+        budget: Time of the search.
+        history: The finished trials.
+        facts: Facts of the probe; None without a probe.
+    """
+    if history.baseline is not None:
+        found_s = budget.enough_s(num_rivals=num_rivals(history.feasible, history)) + budget.probe_s
+        return max(found_s, budget.total_s)
+    run_s = facts.first_step_s + STEPS_OF_RUN * facts.step_s if facts is not None else 0.0
+    return budget.enough_for_first_s(run_s) + budget.probe_s
+
+
+def options_for_more(spec: SearchSpec, time_s: float) -> tuple[str, ...]:
+    """The options of a resume with so many seconds in all, and with more trials where the trials are few."""
+    trials = ("--trials", str(ENOUGH_TRIALS)) if spec.trials_limit < ENOUGH_TRIALS else ()
+    return ("--time", format_minutes(time_s), *trials)
+
+
+def resume_line(study: str, *options: str) -> str:
+    """The command to type in order to go on with a study."""
+    return shlex.join(["autotune", "resume", study, *options])
+
+
+def with_limits(spec: SearchSpec, *, budget_s: float | None = None, max_trials: int | None = None) -> SearchSpec:
+    """The search with other limits, each None = as before."""
+    return replace(
+        spec,
+        budget_s=spec.budget_s if budget_s is None else budget_s,
+        max_trials=spec.max_trials if max_trials is None else max_trials,
+    )
+
+
+def check_limits(record: StudyRecord, num_finished: int, *, budget_s: float | None, max_trials: int | None) -> None:
+    """Refuses new limits that a stored study has spent already.
+
+    Args:
+        record: The study.
+        num_finished: Number of the study's finished trials.
+        budget_s: Time in all, in seconds; None = as before.
+        max_trials: Trials in all; None = as before.
+
+    Raises:
+        UsageError: Nothing of a limit is left.
+    """
+    if budget_s is not None and budget_s <= record.spent_s:
+        spent, given = format_seconds(record.spent_s), format_seconds(budget_s)
+        more = resume_line(record.name, "--time", format_minutes(record.spent_s + record.spec.budget_s))
+        raise UsageError(
+            f"Study {record.name!r} has spent {spent}, so a --time of {given} leaves nothing.",
+            f"Give the time in all, as in: {more}",
+        )
+    if max_trials is not None and max_trials <= num_finished:
+        more = resume_line(record.name, "--trials", str(num_finished + ENOUGH_TRIALS))
+        raise UsageError(
+            f"Study {record.name!r} has {num_finished} trials, so --trials {max_trials} leaves none.",
+            f"Give the number in all, as in: {more}",
+        )
+
+
+def ended_words(record: StudyRecord, enough_time_s: float | None) -> str:
+    """Says that a resume of an ended study runs nothing, and names the options that give the study more.
+
+    Args:
+        record: The study, with a result.
+        enough_time_s: Time in all that is enough for a comparison, in seconds; None where one was made.
+    """
+    spent, given = format_seconds(record.spent_s), format_seconds(record.spec.budget_s)
+    time_s = enough_time_s if enough_time_s is not None else record.spent_s + record.spec.budget_s
+    more = resume_line(record.name, *options_for_more(record.spec, time_s))
+    return f"Study {record.name!r} has ended after {spent} of {given}, so nothing is run. With more time: {more}"
