@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from autotune.errors import UsageError
 
@@ -27,9 +27,33 @@ LAUNCHER_MODULES = frozenset(
 )
 """Modules that start another script after `python -m`; people know the job by the other script."""
 
+LAUNCHERS = frozenset(
+    {
+        "torchrun",
+        "accelerate",
+        "deepspeed",
+        "horovodrun",
+        "composer",
+        "fabric",
+        "ray",
+        "ipython",
+        "coverage",
+        "kernprof",
+    }
+    | {"conda", "hatch", "pdm", "pipenv", "poetry", "tox", "nox"}
+)
+"""Programs written in Python that start another script: none of them is itself the script that trains."""
+
 _NUM_PROCESSES = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus)(?:=(.*))?")
+_LONGEST_LINE = 4096
+"""Longest line read of a program, in bytes: a binary program may have no end of a line."""
 PACKAGE = Path(__file__).resolve().parent.parent
 _COMMAND_HINT = "A whole command goes after --, as in: autotune search -- torchrun --nproc-per-node 2 train.py"
+_SCRIPT_HINT = (
+    "Name the script that trains by its path, or its module after -m, as in: torchrun --nproc-per-node 2 train.py. "
+    "Paths are relative to this folder."
+)
+_PROGRAM_HINT = "Programs are looked for on the PATH and beside this Python; a program elsewhere is named by its path."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,14 +107,15 @@ def _launcher(num_processes: int) -> tuple[str, ...]:
 def whole_command(words: Sequence[str], cwd: Path) -> ScriptCommand:
     """The typed command, such as `torchrun --nproc-per-node 2 train.py --epochs 90`.
 
-    The script is the first word that names a Python file, or the module after `-m`. A program outside the PATH is
-    looked for beside this Python: `torchrun` of an environment that was not activated is there.
+    The script is the first word that names a Python file, or the module after `-m`; without both, the program itself
+    where the program is a Python script, as the commands are that pip installs. A program outside the PATH is looked
+    for beside this Python: `torchrun` of an environment that was not activated is there.
 
     Raises:
         UsageError: The program does not exist, or no word of the command is a script.
     """
     program = _find_program(words[0], cwd)
-    script, is_module = _script_among(words, cwd)
+    script, is_module = _script_among(words, program, cwd)
     return ScriptCommand(
         command=(program, *words[1:]),
         script=script,
@@ -109,11 +134,17 @@ def _find_program(word: str, cwd: Path) -> str:
         beside = Path(sys.executable).with_name(word)
         if os.access(beside, os.X_OK):
             return str(beside)
-    raise UsageError(f"There is no program {word!r}.", _COMMAND_HINT)
+    raise UsageError(f"There is no program {word!r}.", _PROGRAM_HINT)
 
 
-def _script_among(words: Sequence[str], cwd: Path) -> tuple[str, bool]:
-    """The script or module of a command, and true for a module."""
+def _script_among(words: Sequence[str], program: str, cwd: Path) -> tuple[str, bool]:
+    """The script or module of a command, and true for a module.
+
+    Args:
+        words: The command.
+        program: The first word, or the program's path where the word alone does not start the program.
+        cwd: Folder in which the command is started.
+    """
     follows_m = False
     for word in words[1:]:
         if follows_m and word not in LAUNCHER_MODULES:
@@ -125,7 +156,24 @@ def _script_among(words: Sequence[str], cwd: Path) -> tuple[str, bool]:
         for word in words[1:]:
             if not word.startswith("-") and (cwd / word).is_file():
                 return _absolute(cwd, word), False
-    raise UsageError(f"No word of the command {' '.join(words)!r} is a Python script that is there.", _COMMAND_HINT)
+    found = program if os.sep in program else shutil.which(program)
+    if found is not None and Path(program).name not in LAUNCHERS and _is_python_script(cwd / found):
+        return _absolute(cwd, found), False
+    raise UsageError(f"No word of the command {' '.join(words)!r} is a Python script that is there.", _SCRIPT_HINT)
+
+
+def _is_python_script(path: Path) -> bool:
+    """Whether a program is a text that Python runs, by its first lines."""
+    try:
+        with path.open("rb") as file:
+            first, second = file.readline(_LONGEST_LINE), file.readline(_LONGEST_LINE)
+    except OSError:
+        return False
+    if not first.startswith(b"#!"):
+        return False
+    # The long path of an environment does not fit the first line: pip then lets a shell start Python.
+    words = second.replace(b"'''exec'", b"") if second.startswith(b"'''exec'") else first[2:]
+    return any(PurePath(os.fsdecode(word.strip(b"\"'"))).name.startswith("python") for word in words.split())
 
 
 def _absolute(cwd: Path, word: str) -> str:

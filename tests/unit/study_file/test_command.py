@@ -91,6 +91,59 @@ def test_a_command_whose_program_is_not_there_is_refused(folder):
         whole_command([str(folder), "train.py"], folder)
 
 
+CONSOLE = "from pkg.train import main\nmain()\n"
+
+
+def program(folder, name, text):
+    """A program on the PATH, with such a text."""
+    path = folder / "bin" / name
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "#!/usr/bin/python3\n",
+        "#!/usr/bin/env python\n",
+        "#!/usr/bin/env -S python3.12 -u\n",
+        "#!/bin/sh\n'''exec' \"/a long way/to/python3\" \"$0\" \"$@\"\n' '''\n",
+    ],
+)
+def test_a_console_script_on_the_path_is_the_script_of_its_command(folder, head):
+    path = program(folder, "bert", head + CONSOLE)
+    job = whole_command(["bert", "-c", "train.txt"], folder)
+    assert (job.command, job.script) == (("bert", "-c", "train.txt"), str(path))
+    assert job.default_study == "bert"
+    check_script(job, folder)
+
+
+def test_a_python_program_without_a_suffix_is_the_script_where_its_path_is_typed(folder):
+    path = program(folder, "bert", f"#!/usr/bin/env python3\n{CONSOLE}")
+    assert whole_command(["bin/bert", "-c", "x"], folder).script == str(path)
+    assert whole_command([str(path), "-c", "x"], folder).script == str(path)
+
+
+def test_a_script_that_a_python_program_is_given_comes_before_the_program(folder):
+    program(folder, "start", f"#!/usr/bin/env python3\n{CONSOLE}")
+    assert whole_command(["start", "--nproc-per-node", "2", "train.py"], folder).script == str(folder / "train.py")
+
+
+@pytest.mark.parametrize("name", ["torchrun", "accelerate", "deepspeed"])
+def test_a_launcher_is_no_script_although_it_is_a_python_program(folder, name):
+    program(folder, name, f"#!/usr/bin/env python3\n{CONSOLE}")
+    with pytest.raises(UsageError, match=r"No word of the command '.*tarin\.py' is a Python script"):
+        whole_command([name, "tarin.py"], folder)
+
+
+def test_a_refused_command_is_not_answered_with_what_was_typed_already(folder):
+    for words, wanted in ((["launch", "tarin.py"], "by its path"), (["torchrum", "train.py"], "PATH")):
+        with pytest.raises(UsageError) as caught:
+            whole_command(words, folder)
+        assert "goes after --" not in caught.value.hint and wanted in caught.value.hint
+
+
 def test_a_command_without_a_script_is_refused(folder):
     with pytest.raises(UsageError, match=r"No word of the command 'launch tarin\.py'"):
         whole_command(["launch", "tarin.py"], folder)
