@@ -89,6 +89,8 @@ class FinalsStarted:
     num_rounds: int
     is_shared: bool = False
     """True when the rounds run in the process of the trials, because new processes do not fit the time."""
+    num_done: int = 0
+    """Number of the rounds measured by earlier runs of the same study, beside `num_rounds`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -143,6 +143,8 @@ class Finals:
         """Whether a run was ended from outside, before the limit of its time."""
         self._read: tuple[FinalRecord, ...] | None = None
         """The stored runs of all finals of the study; None = read them again."""
+        self._announcement: FinalsStarted | None = None
+        """The event to send before the first run of the finals; None when sent, or when no round is left."""
 
     def run(
         self,
@@ -175,9 +177,13 @@ class Finals:
             self._count_trials_as_round(0, contenders, trials)
         num_rounds = self._num_planned(contenders, trials if is_alike else {})
         num_left = sum(not self._is_whole(index, contenders) for index in range(num_rounds))
-        if num_left:
-            numbers = tuple(contenders)
-            self._on_event(FinalsStarted(numbers=numbers, num_rounds=num_left, is_shared=self._is_shared))
+        of_trials = _rounds_of_trials(self._records(contenders), {**(chosen or {}), **trials})
+        self._announcement = FinalsStarted(
+            numbers=tuple(contenders),
+            num_rounds=num_left,
+            is_shared=self._is_shared,
+            num_done=max(0, num_rounds - num_left - len(of_trials)),
+        )
         running, num_late, num_whole = dict(contenders), 0, 0
         for round_index in range(MAX_ROUNDS):
             running = self._hopeful(running, baseline) if round_index else running
@@ -211,7 +217,9 @@ class Finals:
         if num_whole == 1 and not is_alike:
             num_whole += self._has_round_of_trials(contenders, trials)
         is_known = bool(_counted_trials(self._records(contenders), chosen or {}))
-        shortened = self._shortened(num_late, len(running), num_rounds, num_whole - is_known)
+        of_trials = _rounds_of_trials(self._records(contenders), {**(chosen or {}), **trials})
+        num_run = max(0, num_whole - len(of_trials))
+        shortened = self._shortened(num_late, len(running), num_rounds - (0 in of_trials), num_run)
         counted = self._counts_plain_gain(contenders, running, baseline, chosen or {}, num_whole) if not trials else {}
         running = counted or running
         # A dropped contender has fewer rounds than an interval needs.
@@ -508,6 +516,9 @@ class Finals:
             return
         # All runs of a round must be from the same hours: a half round of an earlier session is run anew. Numbers with
         # an old run come first, so that the round stays a half round until all old runs are replaced.
+        if self._announcement is not None and self._announcement.num_rounds:
+            self._on_event(self._announcement)
+        self._announcement = None
         order = sorted(round_order(sorted(contenders), round_index, self._seed), key=lambda number: number not in done)
         num_later, num_needed = max(0, num_rounds - round_index - 1), max(0, LEAST_ROUNDS - round_index - 1)
         for position, number in enumerate(order):
@@ -759,12 +770,22 @@ def _is_steady(trial: FinishedTrial) -> bool:
     return not trial.is_disturbed and half is not None and half <= PLAIN_SPREAD
 
 
+def _is_of_trial(result: TrialResult, trial: TrialResult | None) -> bool:
+    """Whether the result of a final is the result of the trial itself, which counts as a round."""
+    return trial is not None and (result.measurement, result.wall_s) == (trial.measurement, trial.wall_s)
+
+
+def _rounds_of_trials(records: Sequence[FinalRecord], trials: Mapping[int, TrialResult]) -> set[int]:
+    """The rounds that are the trials themselves, by number of the round."""
+    others = {record.round for record in records if not _is_of_trial(record.result, trials.get(record.number))}
+    return {record.round for record in records} - others
+
+
 def _counted_trials(records: Sequence[FinalRecord], chosen: Mapping[int, TrialResult]) -> list[int]:
     """The contenders with a round of trials in place of runs of their own, after rounds of runs; empty without one."""
     by_round: dict[int, dict[int, bool]] = {}
     for record in records:
-        trial, result = chosen.get(record.number), record.result
-        is_trial = trial is not None and (result.measurement, result.wall_s) == (trial.measurement, trial.wall_s)
+        is_trial = _is_of_trial(record.result, chosen.get(record.number))
         by_round.setdefault(record.round, {})[record.number] = is_trial
     of_trials = [list(found) for found in by_round.values() if len(found) > 1 and all(found.values())]
     return of_trials[0] if len(of_trials) == 1 < len(by_round) else []

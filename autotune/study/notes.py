@@ -83,7 +83,7 @@ def notes_of(
         *_on_trackers(imports),
         *_on_trials(status, history, trials, has_choice=has_choice),
         *_on_skips(history.baseline, trials),
-        *_on_single_round(status, history.baseline, records),
+        *_on_single_round(status, history.baseline, trials, records),
         *(finals.told if finals is not None else ()),
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records, loader=loader),
@@ -162,24 +162,33 @@ def _on_skips(baseline: FinishedTrial | None, trials: Sequence[TrialRecord]) -> 
         )
 
 
-def _on_single_round(status: Status, baseline: FinishedTrial | None, records: Sequence[FinalRecord]) -> Iterator[str]:
-    """What the only round of finals says, when the time allowed one round: a hint, without an interval."""
-    if status is not Status.TOO_SHORT or baseline is None or any(record.round for record in records):
+def _on_single_round(
+    status: Status, baseline: FinishedTrial | None, trials: Sequence[TrialRecord], records: Sequence[FinalRecord]
+) -> Iterator[str]:
+    """The ratio of the only round, when the time allowed one round: a hint, without an interval.
+
+    The round is one of the finals, or the trials themselves.
+    """
+    if status is not Status.TOO_SHORT or baseline is None:
         return
-    rates = {
-        record.number: record.result.measurement.samples_per_second
-        for record in records
-        if record.round == 0 and record.result.outcome is Outcome.OK and record.result.measurement is not None
-    }
-    own = rates.pop(baseline.number, None)
-    if not own or not rates:
+    rates: dict[int, dict[int, float]] = {}
+    for record in records:
+        if record.result.outcome is Outcome.OK and record.result.measurement is not None:
+            rates.setdefault(record.number, {})[record.round] = record.result.measurement.samples_per_second
+    own = {index: rate for index, rate in rates.pop(baseline.number, {}).items() if rate}
+    common = {number: own.keys() & of_one.keys() for number, of_one in rates.items()}
+    if max(map(len, common.values()), default=0) != 1:
         return
-    number, rate = max(rates.items(), key=lambda one: one[1])
-    if rate > own:
-        yield (
-            f"In the only round of the finals trial {number} was {rate / own:.2f}x as fast as yours. One round says "
-            "nothing of the noise, so yours are kept; more --time allows more rounds."
-        )
+    ratios = {number: rates[number][index] / own[index] for number, rounds in common.items() for index in rounds}
+    number, ratio = max(ratios.items(), key=lambda one: one[1])
+    of_trials = [record.result for record in trials]
+    told = [record for record in records if record.number == number and record.round in common[number]]
+    is_run = any(record.result not in of_trials for record in told)
+    where, confirmed = ("only round of the finals", "a second") if is_run else ("trials alone", "finals")
+    yield (
+        f"In the {where} trial {number} was {ratio:.2f}x as fast as yours, not confirmed by {confirmed}. "
+        "One run of each says nothing of the noise, so yours are kept; more --time allows more rounds."
+    )
 
 
 def _on_winner(

@@ -168,6 +168,11 @@ def test_finals_say_who_runs_and_what_came_out():
     assert event_lines(lost, MEASURED) == ("final 2: trial 7, timed out (It took 90 s.)",)
 
 
+def test_finals_that_go_on_tell_how_many_rounds_are_done_and_one_round_is_no_plural():
+    (line,) = event_lines(FinalsStarted(numbers=(0, 7), num_rounds=1, num_done=2), MEASURED)
+    assert line == "finals: trials 0, 7 run again in turns, 1 more round of fresh processes after 2"
+
+
 def test_finals_in_the_process_of_the_trials_are_announced_so():
     (line,) = event_lines(FinalsStarted(numbers=(0, 7), num_rounds=3, is_shared=True), MEASURED)
     assert line == "finals: trials 0, 7 run again in turns, 3 rounds in the process of the trials"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from autotune.measure.paired import SHARED_ERROR
+from autotune.model.events import Event, FinalsStarted
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, StartKind, TrialResult
 from autotune.model.search_result import Status
@@ -78,6 +79,7 @@ class Bench:
     shared: list[bool] = field(default_factory=list)
     stops_after: int | None = None
     """How many runs are done when the user asks for an end."""
+    events: list[Event] = field(default_factory=list)
     latest_trial: datetime = LONG_AGO
     """End of the latest trial."""
 
@@ -155,6 +157,9 @@ class Bench:
 
     def add_spent(self, study: str, spent_s: float) -> None: ...
 
+    def announced(self) -> list[FinalsStarted]:
+        return [event for event in self.events if isinstance(event, FinalsStarted)]
+
     def run(
         self,
         *numbers: int,
@@ -169,7 +174,7 @@ class Bench:
             repository=loop,
             budget=self.budget,
             stop=self.stop,
-            on_event=lambda event: None,
+            on_event=self.events.append,
             seed=0,
         )
         result = finals.run([trial(number) for number in numbers], baseline or trial(0), unselected, chosen)
@@ -420,8 +425,59 @@ def test_a_single_round_of_finals_is_told_without_an_interval() -> None:
     result = Bench(total_s=50.0, trial_s=22.0, around_s=20.0).run(1)
     history = History((trial(0), trial(1)), trial(0).settings)
     notes = notes_of(Status.TOO_SHORT, history, result.winner, (), result)
-    assert any(note.startswith("In the only round of the finals trial 1 was 1.50x as fast") for note in notes)
+    assert any(note.startswith("In the only round of the finals trial 1 was 1.50x as fast as yours") for note in notes)
+    assert any("not confirmed" in note and "only round" in note for note in notes)
     assert not any("only round" in note for note in notes_of(Status.NO_GAIN, history, result.winner, (), result))
+
+
+def test_a_single_round_that_was_slower_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RATES, 1, 94.0)
+    result = Bench(total_s=50.0, trial_s=22.0, around_s=20.0).run(1)
+    history = History((trial(0), trial(1)), trial(0).settings)
+    notes = notes_of(Status.TOO_SHORT, history, result.winner, (), result)
+    assert any("trial 1 was 0.94x as fast as yours" in note for note in notes)
+
+
+@pytest.mark.parametrize(("total_s", "num_run"), [(20.0, 0), (50.0, 1), (110.0, 2)])
+def test_the_rounds_that_are_announced_are_those_of_which_some_were_left_out(total_s: float, num_run: int) -> None:
+    """The trials of a single rival stand for a round: 2 rounds were announced, and 1 of 3 told, with none run."""
+    bench = Bench(total_s=total_s, trial_s=22.0, around_s=20.0)
+    results = {number: bench.measure(trial(number).settings, is_final=True, window_limit_s=4.0) for number in (0, 1)}
+    bench.now_s, bench.limits = 0.0, []
+    result = bench.run(1, unselected=results)
+    assert len(bench.limits) == 2 * num_run
+    assert [event.num_rounds for event in bench.announced()] == ([2] if num_run else [])
+    assert result.shortened == ("" if num_run == 2 else f"The time allowed {num_run} of 2 rounds of finals.")
+
+
+def test_a_round_of_live_trials_is_no_round_of_finals_that_the_time_allowed() -> None:
+    bench = Bench(total_s=50.0, trial_s=22.0, around_s=20.0)
+    results = {number: bench.measure(trial(number).settings, is_final=True, window_limit_s=4.0) for number in (0, 1)}
+    results[1] = replace(results[1], start=StartKind.LIVE)
+    bench.now_s, bench.limits = 0.0, []
+    first = bench.run(1, unselected=results)
+    assert first.shortened == "The time allowed 1 of 3 rounds of finals." == bench.run(1, unselected=results).shortened
+    assert [event.num_rounds for event in bench.announced()] == [3]
+
+
+def test_the_ratio_of_trials_without_a_round_of_finals_is_told_as_one_of_the_trials() -> None:
+    bench = Bench(total_s=20.0, trial_s=22.0, around_s=20.0)
+    results = {number: bench.measure(trial(number).settings, is_final=True, window_limit_s=4.0) for number in (0, 1)}
+    bench.now_s, bench.limits = 0.0, []
+    result = bench.run(1, unselected=results)
+    history = History((trial(0), trial(1)), trial(0).settings)
+    records = [replace(trial_record(number), result=results[number]) for number in (0, 1)]
+    notes = notes_of(Status.TOO_SHORT, history, result.winner, records, result)
+    (note,) = [note for note in notes if "as fast as yours" in note]
+    assert note.startswith("In the trials alone trial 1 was 1.50x as fast as yours, not confirmed by finals.")
+
+
+def test_a_resume_announces_the_rounds_that_are_left_and_those_that_are_done() -> None:
+    bench = Bench(total_s=110.0, trial_s=22.0, around_s=20.0)
+    bench.run(1)
+    bench.now_s = 0.0
+    bench.run(1)
+    assert [(event.num_rounds, event.num_done) for event in bench.announced()] == [(3, 0), (1, 2)]
 
 
 def test_a_single_round_tells_nothing_of_a_contender_that_passed_the_cap() -> None:
