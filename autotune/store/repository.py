@@ -252,8 +252,8 @@ class Repository(StudyLeases):
         self._database.update_study(name, {"status": status, "result": document})
 
     def reopen(self, name: str, spec: SearchSpec) -> None:
-        """Stores the request of a study that goes on under other limits, and removes the result."""
-        values = {"spec": rows.spec_to_text(spec), "status": "running", "result": None}
+        """Stores the request of a study that goes on under other limits; its result stays until there is another."""
+        values = {"spec": rows.spec_to_text(spec), "status": "running"}
         self._database.update_study(name, values)
 
     # Trials and finals

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from autotune.errors import UsageError
 from autotune.model.facts import ScriptFacts
+from autotune.model.search_result import Status
 from autotune.search.history import History
 from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
@@ -18,6 +19,11 @@ STEPS_OF_RUN = 24
 """Usual steps of a run of long steps: a warm-up and a window of a dozen steps."""
 ENOUGH_TRIALS = 10
 """Number of trials with which a search compares several settings."""
+SPENT_SHARE = 0.9
+"""Share of the given time from which a search counts as ended by the time."""
+EARLIER_GAIN = (
+    "The gain of the earlier finals and their config stay: the new time was too short to measure the new finalists."
+)
 
 
 def enough_s(budget: Budget, history: History, facts: ScriptFacts | None) -> float:
@@ -43,11 +49,6 @@ def options_for_more(spec: SearchSpec, time_s: float) -> tuple[str, ...]:
     return ("--time", format_minutes(time_s), *trials)
 
 
-def resume_line(study: str, *options: str) -> str:
-    """The command to type in order to go on with a study."""
-    return shlex.join(["autotune", "resume", study, *options])
-
-
 def with_limits(spec: SearchSpec, *, budget_s: float | None = None, max_trials: int | None = None) -> SearchSpec:
     """The search with other limits, each None = as before."""
     return replace(
@@ -69,18 +70,18 @@ def check_limits(record: StudyRecord, num_finished: int, *, budget_s: float | No
     Raises:
         UsageError: Nothing of a limit is left.
     """
-    if budget_s is not None and budget_s <= record.spent_s:
-        spent, given = format_seconds(record.spent_s), format_seconds(budget_s)
-        more = resume_line(record.name, "--time", format_minutes(record.spent_s + record.spec.budget_s))
+    given_s = record.spec.budget_s if budget_s is None else budget_s
+    if given_s <= record.spent_s:
+        spent, given = format_seconds(record.spent_s), format_seconds(given_s)
+        more = format_minutes(record.spent_s + record.spec.budget_s)
         raise UsageError(
             f"Study {record.name!r} has spent {spent}, so a --time of {given} leaves nothing.",
-            f"Give the time in all, as in: {more}",
+            f"Give more time in all, such as --time {more}.",
         )
     if max_trials is not None and max_trials <= num_finished:
-        more = resume_line(record.name, "--trials", str(num_finished + ENOUGH_TRIALS))
         raise UsageError(
             f"Study {record.name!r} has {num_finished} trials, so --trials {max_trials} leaves none.",
-            f"Give the number in all, as in: {more}",
+            f"Give more trials in all, such as --trials {num_finished + ENOUGH_TRIALS}.",
         )
 
 
@@ -92,6 +93,19 @@ def ended_words(record: StudyRecord, enough_time_s: float | None) -> str:
         enough_time_s: Time in all that is enough for a comparison, in seconds; None where one was made.
     """
     spent, given = format_seconds(record.spent_s), format_seconds(record.spec.budget_s)
+    words = f"Study {record.name!r} has ended after {spent} of {given}, so nothing is run."
+    if enough_time_s is None and record.spent_s < SPENT_SHARE * record.spec.budget_s:
+        return words  # The time was not the limit.
     time_s = enough_time_s if enough_time_s is not None else record.spent_s + record.spec.budget_s
-    more = resume_line(record.name, *options_for_more(record.spec, time_s))
-    return f"Study {record.name!r} has ended after {spent} of {given}, so nothing is run. With more time: {more}"
+    return f"{words} With more time it goes on: add {shlex.join(options_for_more(record.spec, time_s))}."
+
+
+def keeps_gain(before: StudyRecord, status: Status) -> bool:
+    """Whether a study that goes on under new limits keeps its published gain, because the new run has no answer.
+
+    Args:
+        before: The study before the new limits, with its result.
+        status: How the new run ended.
+    """
+    had_gain = before.result is not None and before.result.get("status") == Status.IMPROVED.value
+    return had_gain and status in (Status.TOO_SHORT, Status.INTERRUPTED)

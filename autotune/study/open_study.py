@@ -18,6 +18,7 @@ from autotune.spec import SearchSpec
 from autotune.store.records import Owner
 from autotune.store.url import mask_url
 from autotune.study.budget import Budget
+from autotune.study.limits import keeps_gain
 from autotune.study.protection_record import wish_of
 from autotune.study.publish import interrupted_result
 from autotune.study.removal import workspace_id
@@ -67,6 +68,8 @@ class OpenStudy:
             workspace, is_over = self._open_workspace(), False
             try:
                 result = self._run_in(workspace)
+                if keeps_gain(self._before, result.status):
+                    self._keep_gain(result.status)
                 # A resume needs nothing but the probe's layer.
                 is_over = result.status is not Status.INTERRUPTED or not workspace.has_probe_layer()
             except AutotuneError as error:
@@ -102,10 +105,17 @@ class OpenStudy:
                 self._repository.delete_study(self._name)
             else:
                 if isinstance(error, KeyboardInterrupt):
-                    self._repository.set_status(self._name, Status.INTERRUPTED.value)
+                    self._repository.set_status(self._name, Status.INTERRUPTED.value, self._before.result)
                 elif self._new_spec is not None:  # An error has no result of its own.
                     self._repository.set_status(self._name, self._before.status, self._before.result)
                 self._leave()
+
+    def _keep_gain(self, status: Status) -> None:
+        """Puts back the result from before this run; a resume goes on where the run was interrupted."""
+        before = self._before.result
+        assert before is not None
+        kept = status.value if status is Status.INTERRUPTED else before["status"]
+        self._repository.set_status(self._name, kept, before)
 
     def _leave(self) -> None:
         self._repository.add_spent(self._name, self._budget.unsaved_s())

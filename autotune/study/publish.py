@@ -35,7 +35,7 @@ from autotune.study.finals import FinalsResult, fits, published_rate, steadiness
 from autotune.study.finals_usage import usage_of
 from autotune.study.larger_batches import BatchGain
 from autotune.study.left_out import left_out_of
-from autotune.study.limits import enough_s
+from autotune.study.limits import EARLIER_GAIN, enough_s, keeps_gain
 from autotune.study.notes import notes_of, notes_on_search
 from autotune.study.protection_record import weakest
 from autotune.study.target import Target, script_digest
@@ -96,6 +96,8 @@ def publish(
     notes = (*result.notes, *notes_on_search(study, status, history, gains, budget))
     enough = enough_s(budget, history, study.facts) if status is Status.TOO_SHORT else None
     result = replace(result, notes=notes, memory=memory, enough_s=enough)
+    if keeps_gain(study, status):
+        return replace(result, notes=(*result.notes, EARLIER_GAIN))
     if finals is None or result.best is None or result.best.samples_per_second is None:
         return result
     path, note = write_tuned_config(study, tuned_config(study, target, result))

@@ -45,10 +45,11 @@ class StoredStudy:
         return self.record.spec
 
     def reopen(self, spec: SearchSpec) -> None:
-        """Stores the study's request with other limits, as that of a study that runs."""
+        """Stores the limits of a request with the study, which runs from now on; other wishes count for this run."""
         before = self._stored()
-        trust_record.keep(before, replace(before, spec=spec))
-        self.repository.reopen(self.name, spec)
+        stored = replace(before.spec, budget_s=spec.budget_s, max_trials=spec.max_trials)
+        trust_record.keep(before, replace(before, spec=stored))
+        self.repository.reopen(self.name, stored)
 
     def go_on(self, facts: ScriptFacts, on_event: OnEvent) -> SearchSpace:
         """Takes up the facts and the memory cap of an earlier run, and returns the space.

@@ -39,6 +39,18 @@ LAUNCHERS = frozenset(
         "ipython",
         "coverage",
         "kernprof",
+        "accelerate-launch",
+        "ds",
+        "torchx",
+        "wandb",
+        "mlflow",
+        "dvc",
+        "memray",
+        "viztracer",
+        "scalene",
+        "pyinstrument",
+        "ddtrace-run",
+        "pytest",
     }
     | {"conda", "hatch", "pdm", "pipenv", "poetry", "tox", "nox"}
 )

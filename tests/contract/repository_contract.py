@@ -160,14 +160,14 @@ class RepositoryContract(LeaseContract):
         repository.set_status("photos", "running", None)
         assert repository.study("photos").result is None
 
-    def test_a_reopened_study_has_its_new_limits_no_result_and_still_no_secret(self, repository: Repository) -> None:
+    def test_a_reopened_study_has_its_new_limits_its_result_and_still_no_secret(self, repository: Repository) -> None:
         record = samples.study("photos")
         repository.create_study(record)
         repository.set_status("photos", "too_short", {"schema": 1})
         spec = replace(record.spec, budget_s=1234.0, command=(*record.spec.command, "--api-key", "hunter-22"))
         repository.reopen("photos", spec)
         study = repository.study("photos")
-        assert (study.status, study.result, study.spec.budget_s) == ("running", None, 1234.0)
+        assert (study.status, study.result, study.spec.budget_s) == ("running", {"schema": 1}, 1234.0)
         assert "hunter-22" not in dump(repository.url)
 
     # Trials and finals

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+import numpy
 import torch
 from torch.utils.data import IterableDataset
 
@@ -32,8 +33,10 @@ SPAWN_ONLY = ("decord", "lance", "nvidia.dali", "PyNvVideoCodec")
 """Libraries whose handles do not survive a fork."""
 ARCHIVES = (zipfile.ZipFile, tarfile.TarFile)
 WORKER_INFO = "get_worker_info"
-OF_OWN_POSITION = frozenset({WORKER_INFO, "getpid", "pread", "preadv"})
-"""Names in the methods of datasets whose workers have files or positions of their own."""
+OF_POSITION = frozenset({"pread", "preadv"})
+"""Names in methods that read at a given position of a file."""
+OF_PROCESS = frozenset({WORKER_INFO, "getpid"})
+"""Names in methods that ask in which process they run."""
 
 
 def traps_of(loader: Any, place: str) -> tuple[StorageTrap, ...]:
@@ -109,15 +112,24 @@ def _is_open_file(value: Any) -> bool:
 
 def _has_own_position(holder: Any, name: str, loader: Any) -> bool:
     """Whether each worker reads at a position of its own: by a map or `pread`, or in a file opened anew there."""
-    if any(type(value) is mmap.mmap for value in getattr(holder, "__dict__", {}).values()):
+    if any(issubclass(type(value), (mmap.mmap, numpy.memmap)) for value in _members(holder).values()):
         return True
     if name in _names_of(getattr(loader, "worker_init_fn", None)):
         return True
-    methods = [value for cls in type(holder).__mro__ for value in vars(cls).values()]
-    return any(not OF_OWN_POSITION.isdisjoint(_names_of(method)) for method in methods)
+    methods = [_names_of(value) for cls in type(holder).__mro__ for value in vars(cls).values()]
+    return any(map(_reads_apart, methods))
+
+
+def _reads_apart(names: set[str]) -> bool:
+    """Whether a method with these names reads at a given position, or opens a file in each process or worker."""
+    asks_for_process = not OF_PROCESS.isdisjoint(names)
+    return not OF_POSITION.isdisjoint(names) or (asks_for_process and any("open" in name.lower() for name in names))
 
 
 def _names_of(function: Any) -> set[str]:
+    """The names in the code of a function, a method or a property."""
+    for attribute in ("fget", "__func__", "__wrapped__"):
+        function = getattr(function, attribute, None) or function
     code = getattr(function, "__code__", None)
     return set(_names(code)) if isinstance(code, CodeType) else set()
 
@@ -136,16 +148,24 @@ def _attributes(dataset: Any) -> Iterator[tuple[Any, str, Any]]:
     seen = {id(dataset)}
     while queue and len(seen) < MAX_OBJECTS:
         holder, depth = queue.pop(0)
-        for name, value in list(getattr(holder, "__dict__", {}).items()):
+        for name, value in _members(holder).items():
             for inner in (value, *_few_inside(value)):
                 if id(inner) in seen or isinstance(inner, (str, bytes, int, float, type, torch.nn.Module)):
                     continue
                 seen.add(id(inner))
                 yield holder, name, inner
-                is_reader = depth == 0 and not issubclass(type(inner), ARCHIVES)
-                is_inner = is_reader or hasattr(inner, "__getitem__")
-                if depth < MAX_DEPTH and is_inner and hasattr(inner, "__dict__"):
+                cls = type(inner)  # An object may answer for any attribute, or fail.
+                is_inner = hasattr(cls, "__getitem__") or (depth == 0 and not issubclass(cls, ARCHIVES))
+                if depth < MAX_DEPTH and is_inner:
                     queue.append((inner, depth + 1))
+
+
+def _members(holder: Any) -> dict[str, Any]:
+    """The attributes of an object itself; no function of the object's class is asked."""
+    try:
+        return dict(object.__getattribute__(holder, "__dict__"))
+    except AttributeError:
+        return {}
 
 
 def _few_inside(value: Any) -> tuple[Any, ...]:

@@ -483,13 +483,39 @@ def test_a_limit_that_is_spent_already_is_refused_and_changes_nothing(folder):
     first = folder.search(max_trials=2)
     with pytest.raises(UsageError) as told:
         folder.resume(budget_s=first.wall_s / 2)
-    assert "has spent" in str(told.value) and "autotune resume train --time" in told.value.hint
+    assert "has spent" in str(told.value) and "such as --time" in told.value.hint
     with pytest.raises(UsageError) as told:
         folder.resume(max_trials=2)
-    assert "2 trials" in str(told.value) and "autotune resume train --trials" in told.value.hint
+    assert "2 trials" in str(told.value) and "such as --trials 12" in told.value.hint
     with folder.repository() as repository:
         assert repository.study("train").spec == folder.spec(max_trials=2, storage=repository.url)
     assert folder.resume().document() == first.document()
+
+
+def test_an_interrupted_extension_keeps_the_gain_and_its_config_and_goes_on(folder):
+    first = folder.search(max_trials=3)
+    config = (folder.path / "autotune.yaml").read_text()
+    stop = StopRequest()
+
+    def measure(settings):
+        stop.request()
+        return by_workers(settings)
+
+    folder.runner.measure = measure
+    assert folder.resume(stop=stop, max_trials=6).status is Status.INTERRUPTED
+    with folder.repository() as repository:
+        stored = repository.study("train")
+    assert (stored.status, stored.result) == ("interrupted", first.document())
+    assert (folder.path / "autotune.yaml").read_text() == config
+    folder.runner.measure = by_workers
+    assert folder.resume().trials.total == 6
+
+
+def test_a_flag_of_one_resume_is_not_stored_with_its_new_limits(folder):
+    folder.search(max_trials=2)
+    folder.resume(max_trials=3, unprotected=True)
+    with folder.repository() as repository:
+        assert not repository.study("train").spec.unprotected
 
 
 def test_a_refused_resume_leaves_limits_and_result_as_they_were(folder):
@@ -518,7 +544,7 @@ def test_a_resume_of_an_ended_study_says_that_nothing_is_run_and_how_it_goes_on(
     result = cut_by_the_time(folder)
     assert folder.resume().status is Status.TOO_SHORT
     (notice,) = [words for words in folder.notices() if "has ended" in words]
-    assert f"autotune resume train --time {format_minutes(result.enough_s)}" in notice
+    assert f"add --time {format_minutes(result.enough_s)}" in notice
 
 
 def test_the_command_that_the_summary_names_goes_on_with_a_study_that_was_too_short(folder, monkeypatch, capsys):
@@ -532,7 +558,7 @@ def test_the_command_that_the_summary_names_goes_on_with_a_study_that_was_too_sh
     (line,) = [line for line in said.out.splitlines() if "Go on with more time: autotune resume" in line]
     words = line.partition("Go on with more time: autotune ")[2].split()
     assert words[:3] == ["resume", "train", "--time"] and "--trials" in words
-    assert "has ended" in said.err and "autotune resume train --time" in said.err
+    assert "has ended" in said.err and "add --time" in said.err
     assert main([*words[:-2], "--trials", "4", *place]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("These settings train") and "final 3:" in said.err

@@ -106,7 +106,23 @@ class ReadsAnew(Holding):
     """A dataset that opens its file anew in each process."""
 
     def __getitem__(self, index):
-        return os.getpid()
+        if os.getpid() != self.opened_by:
+            self.handle = open(self.handle.name)  # noqa: SIM115
+        return self.handle.read()
+
+
+class Seeds(Holding):
+    """A dataset that asks for its worker, and reads through the file all the same."""
+
+    def __getitem__(self, index):
+        return get_worker_info().seed, self.handle.read()
+
+
+class Attributes(dict):
+    """Answers for attributes, and fails for others by an odd error."""
+
+    def __getattr__(self, name):
+        return self[name]
 
 
 def test_files_with_a_position_in_every_worker_are_left_alone(tmp_path):
@@ -117,9 +133,14 @@ def test_files_with_a_position_in_every_worker_are_left_alone(tmp_path):
         get_worker_info().dataset.handle = path.open()
 
     with path.open() as file, (tmp_path / "log").open("a+") as log, open("/dev/zero", "rb") as zeros:
-        assert not found(ReadsAnew(file))
+        assert not found(ReadsAnew(file)) and TrapKind.FILE_SHARED in found(Seeds(file))
+        assert TrapKind.FILE_SHARED in found(Holding([Attributes(), file]))
         assert not found(Holding(file), worker_init_fn=begin)
         assert not found(Holding(log)) and not found(Holding(zeros))
+        mapped = Holding(path.open("rb"))
+        mapped.rows = np.memmap(mapped.handle, dtype=np.uint8, mode="r")
+        assert not found(mapped)
+        mapped.handle.close()
         mapped = Holding(file)
         mapped.map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         assert not found(mapped)
