@@ -252,7 +252,7 @@ class Repository(StudyLeases):
         self._database.update_study(name, {"status": status, "result": document})
 
     def reopen(self, name: str, spec: SearchSpec) -> None:
-        """Stores the request of a study that goes on under other limits; its result stays until there is another."""
+        """Stores a study's request with other limits, and marks the study as running; the stored result stays."""
         values = {"spec": rows.spec_to_text(spec), "status": "running"}
         self._database.update_study(name, values)
 

@@ -16,11 +16,11 @@ from autotune.study.finals import num_rivals
 from autotune.units import format_minutes, format_seconds
 
 STEPS_OF_RUN = 24
-"""Usual steps of a run of long steps: a warm-up and a window of a dozen steps."""
+"""Usual steps of a run with long steps: a warm-up and a window of a dozen steps."""
 ENOUGH_TRIALS = 10
 """Number of trials with which a search compares several settings."""
 SPENT_SHARE = 0.9
-"""Share of the given time from which a search counts as ended by the time."""
+"""Least spent share of the given time for a search that ended by the time."""
 EARLIER_GAIN = (
     "The gain of the earlier finals and their config stay: the new time was too short to measure the new finalists."
 )
@@ -29,7 +29,7 @@ EARLIER_GAIN = (
 def enough_s(budget: Budget, history: History, facts: ScriptFacts | None) -> float:
     """Total time enough to compare one other setting with the script's own, in seconds.
 
-    A resume needs this time too: it runs the script's probe again, because an ended study keeps no files.
+    The time of another probe is included: an ended study keeps no files, so a resume probes the script again.
 
     Args:
         budget: Time of the search.
@@ -44,7 +44,7 @@ def enough_s(budget: Budget, history: History, facts: ScriptFacts | None) -> flo
 
 
 def options_for_more(spec: SearchSpec, time_s: float) -> tuple[str, ...]:
-    """The options of a resume with so many seconds in all, and with more trials where the trials are few."""
+    """The options of a resume with `time_s` seconds in all, and with more trials for a study of few."""
     trials = ("--trials", str(ENOUGH_TRIALS)) if spec.trials_limit < ENOUGH_TRIALS else ()
     return ("--time", format_minutes(time_s), *trials)
 
@@ -90,7 +90,7 @@ def ended_words(record: StudyRecord, enough_time_s: float | None) -> str:
 
     Args:
         record: The study, with a result.
-        enough_time_s: Time in all that is enough for a comparison, in seconds; None where one was made.
+        enough_time_s: Total time in seconds enough for a comparison; None for a study with a comparison.
     """
     spent, given = format_seconds(record.spent_s), format_seconds(record.spec.budget_s)
     words = f"Study {record.name!r} has ended after {spent} of {given}, so nothing is run."
@@ -101,7 +101,7 @@ def ended_words(record: StudyRecord, enough_time_s: float | None) -> str:
 
 
 def keeps_gain(before: StudyRecord, status: Status) -> bool:
-    """Whether a study that goes on under new limits keeps its published gain, because the new run has no answer.
+    """Whether a study keeps its published gain, because its run under new limits has no answer.
 
     Args:
         before: The study before the new limits, with its result.

@@ -45,7 +45,7 @@ class StoredStudy:
         return self.record.spec
 
     def reopen(self, spec: SearchSpec) -> None:
-        """Stores the limits of a request with the study, which runs from now on; other wishes count for this run."""
+        """Stores the limits of a request with the study, and marks the study as running; no other wish is stored."""
         before = self._stored()
         stored = replace(before.spec, budget_s=spec.budget_s, max_trials=spec.max_trials)
         trust_record.keep(before, replace(before, spec=stored))

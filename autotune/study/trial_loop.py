@@ -220,9 +220,8 @@ class TrialLoop:
         """The rival of the script's own settings to keep time for, and whether only the waiting process has the time.
 
         Returns:
-            The number of the fastest other trial with time for the fewest rounds; without such a trial, of the fastest
-            other trial; None without another trial. True when these rounds fit the time only in the process that
-            waits.
+            The number of the fastest other trial whose fewest rounds fit the time, or of the fastest other trial if no
+            rounds fit; None without another trial. True if these rounds fit only in the waiting process.
         """
         rivals = [trial for trial in history.feasible if trial.number != own]
         for trial in rivals:

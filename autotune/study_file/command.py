@@ -119,9 +119,9 @@ def _launcher(num_processes: int) -> tuple[str, ...]:
 def whole_command(words: Sequence[str], cwd: Path) -> ScriptCommand:
     """The typed command, such as `torchrun --nproc-per-node 2 train.py --epochs 90`.
 
-    The script is the first word that names a Python file, or the module after `-m`; without both, the program itself
-    where the program is a Python script, as the commands are that pip installs. A program outside the PATH is looked
-    for beside this Python: `torchrun` of an environment that was not activated is there.
+    The script is the first word that names a Python file, or the module after `-m`. Without such a word, a program
+    that is a Python script is the script: pip installs commands so. A program outside the PATH is looked for beside
+    this Python, as `torchrun` of an environment that was not activated.
 
     Raises:
         UsageError: The program does not exist, or no word of the command is a script.

@@ -30,6 +30,7 @@ from autotune.model.result import TrialResult
 from autotune.model.search_result import Status
 from autotune.settings import Settings
 from autotune.study import searching
+from autotune.study.limits import keeps_gain
 from autotune.study.stop import StopRequest
 from autotune.units import MIB, format_minutes
 from tests.unit.facts import loader_facts
@@ -509,6 +510,15 @@ def test_an_interrupted_extension_keeps_the_gain_and_its_config_and_goes_on(fold
     assert (folder.path / "autotune.yaml").read_text() == config
     folder.runner.measure = by_workers
     assert folder.resume().trials.total == 6
+
+
+@pytest.mark.parametrize("status", [Status.TOO_SHORT, Status.INTERRUPTED])
+def test_only_a_run_without_an_answer_keeps_the_gain_from_before(folder, status):
+    folder.search(max_trials=3)
+    with folder.repository() as repository:
+        gained = repository.study("train")
+    assert keeps_gain(gained, status) and not keeps_gain(gained, Status.NO_GAIN)
+    assert not keeps_gain(replace(gained, result=None), status)
 
 
 def test_a_flag_of_one_resume_is_not_stored_with_its_new_limits(folder):
