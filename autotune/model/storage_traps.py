@@ -29,6 +29,16 @@ class StorageTrap:
     where: str
     """`file:line` that sets the attribute, or builds the loader."""
 
+    @property
+    def problem(self) -> str:
+        """The trap without its cure, as a clause."""
+        return f"{self.name} at {self.where} {_WORDS[self.kind][0]}"
+
+    @property
+    def falsifies_samples(self) -> bool:
+        """Whether several forked workers may read wrong samples without an error."""
+        return self.kind in {TrapKind.HDF5_SHARED, TrapKind.FILE_SHARED}
+
 
 _WORDS = {
     TrapKind.LMDB_BEFORE_FORK: (
@@ -69,9 +79,4 @@ _WORDS = {
 
 def trap_text(trap: StorageTrap) -> str:
     """The trap and its cure as two sentences."""
-    return f"{trap_words(trap)}. {_WORDS[trap.kind][1]}."
-
-
-def trap_words(trap: StorageTrap) -> str:
-    """The trap without its cure, as a clause."""
-    return f"{trap.name} at {trap.where} {_WORDS[trap.kind][0]}"
+    return f"{trap.problem}. {_WORDS[trap.kind][1]}."

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from autotune.model.storage_traps import TrapKind, trap_words
 from autotune.settings.loader_group import loader_argument, of_loader, why_no_loader
 from autotune.settings.setting import Arguments, Effect, Features, Group, Memory, OwnLine, Setting, Value
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
 
 WORKERS_PER_CPU = 2
 """Workers beyond this many per usable core only take turns."""
-WRONG_DATA = (TrapKind.HDF5_SHARED, TrapKind.FILE_SHARED)
-"""Traps of datasets that may give several forked workers wrong data without an error."""
 
 
 def _why_no_workers(case: ScriptCase) -> str:
@@ -36,7 +33,7 @@ def _shared_handle(case: SearchCase) -> str:
     traps = case.facts.loader.traps if case.facts.loader is not None else ()
     if "num_workers" in case.asked:
         return ""
-    return next((f"{trap_words(trap)}; ask with --set" for trap in traps if trap.kind in WRONG_DATA), "")
+    return next((f"{trap.problem}; ask with --set" for trap in traps if trap.falsifies_samples), "")
 
 
 def _pointless(case: SearchCase) -> str:
