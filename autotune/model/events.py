@@ -114,7 +114,7 @@ class FinalFinished:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LargerBatchStarted:
-    """The compute-only rate is measured on a larger batch; not a trial."""
+    """The compute-only rate is measured on a batch `factor` times as large, 1 for comparison; not a trial."""
 
     factor: int
 

@@ -40,13 +40,13 @@ class MeasurementRequest:
     """First losses of trials in fp32, for the comparison with losses in other number formats."""
     looks_at_growth: bool = False
     """Whether to look for memory that grows after the window: on the longest batch, and on the host over an epoch."""
-    batch_probe_factor: int = 1
-    """Above 1, only the compute-only rate is measured, with so many copies of the cached batch: the rate shows what a
-    larger effective batch would bring."""
+    batch_probe_factor: int | None = None
+    """With a number of 1 or more, only the compute-only rate is measured, with so many copies of the cached batch: the
+    rate shows what a larger effective batch would bring. None measures the settings as they are."""
 
     def __post_init__(self) -> None:
         """Refuses requests that cannot be answered."""
-        if self.batch_probe_factor < 1:
+        if self.batch_probe_factor is not None and self.batch_probe_factor < 1:
             raise ValueError(f"a batch cannot be repeated {self.batch_probe_factor} times")
 
 

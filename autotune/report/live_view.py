@@ -109,7 +109,7 @@ def running_words(event: Event, view: LiveView) -> str:
     if isinstance(event, TrialStarted):
         return f"trial {event.number}"
     if isinstance(event, LargerBatchStarted):
-        return f"a look at {event.factor}x the batch"
+        return f"a look at {event.factor}x the batch" if event.factor > 1 else "a second look at the batch as it is"
     if isinstance(event, MemoryShareStarted):
         return f"the winner in {format_bytes(event.limit_bytes)}"
     if isinstance(event, FinalStarted):

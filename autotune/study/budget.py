@@ -235,6 +235,11 @@ class Budget:
         kept_s = max(self.reserve_s, self._verified_s(is_alone=is_alone))
         return self.left_s - kept_s >= self.runs.new_size_s(build, is_fresh=not self._process_waits)
 
+    def affords_same_batch(self, settings: Settings) -> bool:
+        """Whether another trial of settings that were tried before leaves the finals their time."""
+        kept_s = max(self.reserve_s, self._verified_s(is_alone=not self._process_waits))
+        return self.left_s - kept_s >= self.trial_s(settings)
+
     def affords_look(self, look_s: float) -> bool:
         """Whether a measurement after the finals ends within the tolerated overrun."""
         return self._tolerated_s - self._ending_s >= look_s

@@ -51,7 +51,9 @@ class BatchProbe:
     def run(self, best: FinishedTrial | None, num_trials: int) -> tuple[BatchGain, ...]:
         """Rates at twice and four times the batch under the best settings, as far as memory and time allow.
 
-        The time of the finals is kept. A failed measurement is left out silently: some scripts take no other batch.
+        A gain counts only beside a second measurement of the batch as it is, and against the faster of the two: the
+        speed of a machine may have changed since the best trial. The time of the finals is kept. A failed measurement
+        is left out silently: some scripts take no other batch.
         """
         if best is None or num_trials < LEAST_TRIALS or self.spec.effective_batch != "fixed":
             return ()
@@ -59,18 +61,37 @@ class BatchProbe:
         size = best.settings.batch_size
         if self.facts.loader is None or batch is None or size is None or not base:
             return ()
-        gains = []
+        rates = self._rates(best.settings, size)
+        if max(rates.values(), default=0.0) < (1 + LEAST_GAIN) * base:
+            return ()
+        again = self._rate_again(best.settings)
+        if again is None:
+            return ()
+        own = batch * self.facts.world_size
+        return tuple(
+            BatchGain(factor=factor, effective_batch=factor * own, ratio=rate / max(base, again))
+            for factor, rate in rates.items()
+        )
+
+    def _rates(self, settings: Settings, size: int) -> dict[int, float]:
+        """Measured rates by factor."""
+        rates: dict[int, float] = {}
         for factor in FACTORS:
-            if self.is_stopped() or not self.budget.affords_larger_batch(best.settings):
+            if self.is_stopped() or not self.budget.affords_larger_batch(settings):
                 break
-            if not self.fits(replace(best.settings, batch_size=factor * size)):
+            if not self.fits(replace(settings, batch_size=factor * size)):
                 break
-            rate = self.compute_rate(best.settings, factor)
+            rate = self.compute_rate(settings, factor)
             if rate is None:
                 break
-            effective_batch = factor * batch * self.facts.world_size
-            gains.append(BatchGain(factor=factor, effective_batch=effective_batch, ratio=rate / base))
-        return tuple(gains)
+            rates[factor] = rate
+        return rates
+
+    def _rate_again(self, settings: Settings) -> float | None:
+        """Rate of the batch as it is, measured after the larger ones; None without time, and after a failure."""
+        if self.is_stopped() or not self.budget.affords_same_batch(settings):
+            return None
+        return self.compute_rate(settings, 1)
 
 
 def describe(gains: Sequence[BatchGain], *, can_search: bool = True) -> str:

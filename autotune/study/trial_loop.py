@@ -369,7 +369,7 @@ class TrialLoop:
         is_fresh = not self._goes_on(settings) if self.is_live else None
         price_s = self._budget.cautious_trial_s(settings, is_fresh=is_fresh)
         # A larger batch is measured for a note alone: the finals can start anew after it.
-        is_for_note = job.request.batch_probe_factor > 1
+        is_for_note = job.request.batch_probe_factor is not None
         return self._budget.limit_s(price_s, is_alone=is_for_note or self._is_alone(job))
 
     def _affords_doubt(self, settings: Settings) -> bool:

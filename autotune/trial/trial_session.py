@@ -100,7 +100,7 @@ class MeasuredSession(ScriptQuestions):
         self._has_loader = loader is not None
         num_passes = loader.num_passes_before_training if loader is not None and before is None else 0
         self._batch_source = BatchSource(self._steps, self._start_meter, num_passes_before_training=num_passes)
-        self._batch_source.batch_factor = job.request.batch_probe_factor
+        self._batch_source.batch_factor = job.request.batch_probe_factor or 1
         self._batch_source.num_free_steps = 0 if before is None else 1
         self._observer: Observer | None = None
         if job.diagnoses:
@@ -243,7 +243,7 @@ class MeasuredSession(ScriptQuestions):
             samples_per_step=self._declared_samples(world_size),
             has_foreign_loader=self._counts_foreign,
             batches_vary=facts.batches_vary,
-            is_compute_only=self._job.request.batch_probe_factor > 1,
+            is_compute_only=self._job.request.batch_probe_factor is not None,
             epoch_micro_batches=self._batch_source.epoch.num_batches if self._has_loader else None,
             first_batch_s=self._batch_source.first_batch_s,
             script_steps=self._job.script_steps,
@@ -281,7 +281,7 @@ class MeasuredSession(ScriptQuestions):
     def _declared_samples(self, world_size: int) -> float | None:
         declared = self._job.samples_per_step
         if declared is not None:
-            declared *= self._job.request.batch_probe_factor
+            declared *= self._job.request.batch_probe_factor or 1
         is_counted = self._has_loader or self._counts_foreign
         return declared_samples(declared, counts_batches=is_counted, world_size=world_size)
 

@@ -30,18 +30,18 @@ for epoch in range(1000):
 """
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize(("workers", "factor"), [("0", 4), ("2", 4), ("0", 1)])
 def test_the_scripts_own_loop_is_given_a_batch_so_many_times_as_large_and_ends_before_the_window(
-    ground: Ground, workers: str
+    ground: Ground, workers: str, factor: int
 ) -> None:
     script = ground.script(TRAINS)
     facts = ground.probe(script, workers)
-    run = ground.trial(script, facts, workers, job={"batch_probe_factor": 4})
+    run = ground.trial(script, facts, workers, job={"batch_probe_factor": factor})
     assert run.outcome == "raced_out", f"{run.verdict} {run.output}"
-    assert "SIZE 32" in run.output
+    assert f"SIZE {8 * factor}" in run.output
     assert {block.phase for block in run.rank.blocks} <= {Phase.WARMUP, Phase.COMPUTE}
     compute = [block for block in run.rank.blocks if block.phase is Phase.COMPUTE]
-    assert all(block.num_samples == 32 * block.num_steps for block in compute)
+    assert all(block.num_samples == 8 * factor * block.num_steps for block in compute)
     assert run.rank.compute_samples_per_second is not None
 
 

@@ -155,6 +155,7 @@ def test_between_two_runs_nothing_is_said_to_run():
         (ProbeStarted(), "probe: your script as it is  starting"),
         (TrialStarted(number=0, settings=NATURAL, stage="baseline"), "trial 0  starting, 5.0 s  your settings"),
         (LargerBatchStarted(factor=4), "a look at 4x the batch  starting"),
+        (LargerBatchStarted(factor=1), "a second look at the batch as it is  starting"),
         (MemoryShareStarted(limit_bytes=12 << 30), "the winner in 12.0 GiB  starting"),
         (FinalStarted(round=0, number=7), "final 1 of 3: trial 7  starting"),
     ],

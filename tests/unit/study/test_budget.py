@@ -515,6 +515,16 @@ def test_a_larger_batch_is_run_only_if_the_finals_can_start_and_build_again_afte
     assert budget.affords_larger_batch(compiled)
 
 
+def test_the_batch_as_it_is_is_measured_again_only_if_the_finals_keep_their_time():
+    clock = Clock()
+    budget = Budget(180.0, 13.0, clock)
+    budget.runs.trial_took(10.0, window_s=4.0)
+    budget.keep_for((0, 2))
+    assert budget.affords_same_batch(Settings())
+    clock.now_s += budget.left_s - budget.reserve_s - budget.trial_s(Settings()) + 0.1
+    assert not budget.affords_same_batch(Settings())
+
+
 def test_a_second_trial_may_compile_where_finals_can_share_its_process():
     budget = Budget(120.0, 0.0, Clock())
     budget.allow_sharing(lambda: True)

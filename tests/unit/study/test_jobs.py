@@ -163,7 +163,7 @@ def test_a_larger_batch_is_probed_under_the_settings_as_they_are_with_time_for_i
     made = jobs()
     assert made.script_settings is not None
     trial, probe = made.trial(made.script_settings), made.batch_probe(made.script_settings, 4)
-    assert (trial.request.batch_probe_factor, probe.request.batch_probe_factor) == (1, 4)
+    assert (trial.request.batch_probe_factor, probe.request.batch_probe_factor) == (None, 4)
     assert probe.request.settings == trial.request.settings
     assert probe.total_limit_s - probe.start_limit_s == 4 * (trial.total_limit_s - trial.start_limit_s)
 

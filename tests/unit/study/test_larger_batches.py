@@ -29,7 +29,7 @@ BEST = FinishedTrial(
 
 @dataclass
 class Bench:
-    rates: dict[int, float | None] = field(default_factory=lambda: {2: 1310.0, 4: 1580.0})
+    rates: dict[int, float | None] = field(default_factory=lambda: {1: 1000.0, 2: 1310.0, 4: 1580.0})
     largest: int = 10_000
     total_s: float = 1000.0
     is_stopped: bool = False
@@ -59,7 +59,7 @@ class Bench:
 def test_twice_and_four_times_the_batch_are_compared_with_the_batch_as_it_is() -> None:
     bench = Bench()
     first, second = bench.run()
-    assert bench.asked == [(32, 2), (32, 4)]
+    assert bench.asked == [(32, 2), (32, 4), (32, 1)]
     assert (first.factor, first.effective_batch, first.ratio) == (2, 128, 1.31)
     assert (second.factor, second.effective_batch, second.ratio) == (4, 256, 1.58)
 
@@ -67,7 +67,25 @@ def test_twice_and_four_times_the_batch_are_compared_with_the_batch_as_it_is() -
 def test_what_does_not_fit_is_not_run() -> None:
     bench = Bench(largest=64)
     assert [gain.factor for gain in bench.run()] == [2]
-    assert bench.asked == [(32, 2)]
+    assert bench.asked == [(32, 2), (32, 1)]
+
+
+def test_a_machine_that_became_faster_makes_no_gain() -> None:
+    assert [gain.ratio for gain in Bench(rates={1: 1310.0, 2: 1310.0, 4: 1572.0}).run()] == [1.0, 1.2]
+
+
+def test_a_machine_that_became_slower_makes_no_gain() -> None:
+    assert [gain.ratio for gain in Bench(rates={1: 500.0, 2: 900.0, 4: 1100.0}).run()] == [0.9, 1.1]
+
+
+def test_a_gain_without_a_second_measurement_of_the_batch_as_it_is_is_none() -> None:
+    assert Bench(rates={1: None, 2: 1310.0, 4: 1580.0}).run() == ()
+
+
+def test_without_a_gain_the_batch_as_it_is_is_not_measured_again() -> None:
+    bench = Bench(rates={2: 1010.0, 4: 980.0})
+    assert bench.run() == ()
+    assert bench.asked == [(32, 2), (32, 4)]
 
 
 def test_a_script_that_takes_no_other_batch_is_left_alone() -> None:

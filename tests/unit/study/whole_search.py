@@ -48,7 +48,7 @@ class Scripted:
                 return FinishedRun(ProbeResult(facts=None, is_interrupted=True), None)
             if self.probe_error is not None:
                 return FinishedRun(ProbeResult(facts=None, reason=self.probe_error, log_tail="no such file"), None)
-        elif job.request.batch_probe_factor == 1:
+        elif job.request.batch_probe_factor is None:
             self.ran.append(job.request.settings)
         return FunctionRunner(lambda settings: self.measure(settings), self.facts).start(job)
 
