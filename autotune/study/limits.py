@@ -12,7 +12,7 @@ from autotune.search.history import History
 from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
 from autotune.study.budget import Budget
-from autotune.study.finals import num_rivals
+from autotune.study.trial_rounds import num_rivals
 from autotune.units import format_minutes, format_seconds
 
 STEPS_OF_RUN = 24

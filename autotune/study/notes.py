@@ -21,7 +21,7 @@ from autotune.space.refusals import why_no_free_batch, why_no_split
 from autotune.store.records import StudyRecord
 from autotune.study.budget import Budget
 from autotune.study.compile_cost import compile_note
-from autotune.study.finals import FinalsResult
+from autotune.study.final_choice import FinalsResult
 from autotune.study.fingerprint import changed_code
 from autotune.study.larger_batches import BatchGain, describe
 from autotune.study.limits import ENOUGH_TRIALS, enough_s

@@ -30,8 +30,9 @@ from autotune.space.derive import derive_space
 from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
 from autotune.study.budget import Budget
+from autotune.study.final_choice import FinalsResult
 from autotune.study.final_doubts import counted
-from autotune.study.finals import FinalsResult, fits, published_rate, steadiness_of
+from autotune.study.final_rates import fits, published_rate, steadiness_of
 from autotune.study.finals_usage import usage_of
 from autotune.study.larger_batches import BatchGain
 from autotune.study.left_out import left_out_of

@@ -9,7 +9,7 @@ from autotune.model.trial_records import FinalRecord, finals_before_latest
 from autotune.search.study_search import Search
 from autotune.store.repository import Repository
 from autotune.study.budget import MOST_FINALISTS, Budget
-from autotune.study.finals import FinalsResult
+from autotune.study.final_choice import FinalsResult
 from autotune.study.stop import StopRequest
 from autotune.study.trial_loop import LoopEnd, TrialLoop
 

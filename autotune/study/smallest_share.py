@@ -14,7 +14,7 @@ from autotune.settings.unused_blocks import OPTIONS, UnusedBlocks
 from autotune.space.search_space import SearchSpace
 from autotune.spec import SearchSpec
 from autotune.study.budget import Budget
-from autotune.study.finals import FinalsResult
+from autotune.study.final_choice import FinalsResult
 from autotune.study.target import Target
 from autotune.units import MIB, format_seconds
 

@@ -25,7 +25,8 @@ from autotune.space.search_space import SearchSpace
 from autotune.store.records import Owner
 from autotune.study.budget import MOST_FINALISTS, Budget
 from autotune.study.estimate import fixed_bytes
-from autotune.study.finals import Finals, FinalsResult, results_of_trials, results_without_choice
+from autotune.study.final_choice import FinalsResult
+from autotune.study.finals import Finals
 from autotune.study.jobs import Jobs
 from autotune.study.larger_batches import BatchGain, BatchProbe
 from autotune.study.probing import Probed, probe, start_afresh
@@ -37,6 +38,7 @@ from autotune.study.stored_study import StoredStudy
 from autotune.study.take_over import check_can_be_taken_over, take_over
 from autotune.study.together import wait_for_result
 from autotune.study.trial_loop import LoopEnd, TrialLoop
+from autotune.study.trial_rounds import results_of_trials, results_without_choice
 
 
 class Study:

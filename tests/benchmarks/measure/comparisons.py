@@ -23,7 +23,8 @@ from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial
 from autotune.settings import Settings
 from autotune.study.budget import Budget
-from autotune.study.finals import Finals, FinalsResult
+from autotune.study.final_choice import FinalsResult
+from autotune.study.finals import Finals
 from autotune.study.stop import StopRequest
 from tests.benchmarks.measure.rows import Row, Rows
 from tests.benchmarks.measure.trials import Trials, trials_of

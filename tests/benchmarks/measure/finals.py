@@ -21,7 +21,8 @@ from collections.abc import Sequence
 
 from autotune.measure.paired import Comparison, Final, choose_winner, compare, expected_gain, unselected
 from autotune.study.budget import MAX_ROUNDS, NUM_ROUNDS
-from autotune.study.finals import WORTH_A_ROUND, is_look
+from autotune.study.final_standing import WORTH_A_ROUND
+from autotune.study.finals import is_look
 
 NOISES = (0.005, 0.01, 0.03, 0.1, 0.3)
 PACED, TWO_SPEEDS = "paced by the device", "paced, of two speeds"

@@ -30,12 +30,14 @@ from autotune.search.search_stopping import is_untried
 from autotune.search.study_search import Search
 from autotune.settings import graph_kind
 from autotune.study.budget import MOST_FINALISTS, Budget
-from autotune.study.finals import Finals, FinalsResult, num_rivals, results_of_trials, results_without_choice
+from autotune.study.final_choice import FinalsResult
+from autotune.study.finals import Finals
 from autotune.study.jobs import Jobs
 from autotune.study.second_look import SecondLooks
 from autotune.study.stop import StopRequest
 from autotune.study.target import make_target
 from autotune.study.trial_loop import LoopEnd, TrialLoop
+from autotune.study.trial_rounds import num_rivals, results_of_trials, results_without_choice
 from tests.benchmarks.search.family import random_workload
 from tests.benchmarks.search.grids import GRID_FOLDER, RecordedJob, recorded_grids
 from tests.benchmarks.search.problem import Problem

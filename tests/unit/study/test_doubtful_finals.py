@@ -16,8 +16,10 @@ from autotune.model.surroundings import Surroundings
 from autotune.search.history import FinishedTrial
 from autotune.settings import OmpWaitPolicy, Settings
 from autotune.study.budget import NUM_ROUNDS, Budget
+from autotune.study.final_choice import FinalsResult
 from autotune.study.final_doubts import counted
-from autotune.study.finals import Finals, FinalsResult, steadiness_of
+from autotune.study.final_rates import steadiness_of
+from autotune.study.finals import Finals
 from autotune.study.publish import status_of
 from autotune.study.stop import StopRequest
 from tests.unit.report.examples import measured

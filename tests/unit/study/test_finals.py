@@ -19,18 +19,14 @@ from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial, History
 from autotune.settings import Precision, Settings
 from autotune.study.budget import FINAL_WINDOW_S, NUM_ROUNDS, Budget, LaterFinals
-from autotune.study.finals import (
-    Finals,
-    FinalsResult,
-    _tie_key,
-    published_rate,
-    results_of_trials,
-    results_without_choice,
-)
+from autotune.study.final_choice import FinalsResult, tie_key
+from autotune.study.final_rates import published_rate
+from autotune.study.finals import Finals
 from autotune.study.notes import notes_of
 from autotune.study.publish import status_of
 from autotune.study.stop import StopRequest
 from autotune.study.trial_loop import NO_LATER_FINALS
+from autotune.study.trial_rounds import results_of_trials, results_without_choice
 from tests.unit.grids import ok
 from tests.unit.runner.samples import rank
 
@@ -722,7 +718,7 @@ def test_within_one_percent_a_tenth_less_memory_wins_then_fewer_workers(
 def test_with_equal_memory_and_workers_the_higher_precision_wins() -> None:
     order = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16)
     keys = [
-        _tie_key(replace(trial(1), settings=Settings(num_workers=1, precision=each)), (), Settings()) for each in order
+        tie_key(replace(trial(1), settings=Settings(num_workers=1, precision=each)), (), Settings()) for each in order
     ]
     assert keys == sorted(keys) and len(set(keys)) == len(order)
 

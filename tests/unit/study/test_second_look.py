@@ -13,7 +13,7 @@ from autotune.model.result import TrialResult
 from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.search.history import FinishedTrial, History
 from autotune.settings import Settings
-from autotune.study.finals import FinalsResult
+from autotune.study.final_choice import FinalsResult
 from autotune.study.second_look import MAX_FINALS, SecondLooks
 from autotune.study.stop import StopRequest
 from autotune.study.trial_loop import LoopEnd

@@ -29,7 +29,8 @@ from autotune.space.derive import derive_space
 from autotune.store.records import StudyRecord
 from autotune.store.repository import Repository
 from autotune.study.budget import Budget, LaterFinals
-from autotune.study.finals import Finals, FinalsResult
+from autotune.study.final_choice import FinalsResult
+from autotune.study.finals import Finals
 from autotune.study.jobs import Jobs
 from autotune.study.publish import count_trials, make_result, status_of, tuned_config, write_tuned_config
 from autotune.study.run_times import RunTimes
