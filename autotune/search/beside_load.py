@@ -38,6 +38,18 @@ def without_changes_for_load(history: History, space: SearchSpace) -> Candidate 
     return Candidate(settings=settings, stage=STAGE)
 
 
+def first_above_suspicion(history: History, space: SearchSpace) -> Candidate | None:
+    """The next trial, where every rival of the script's own settings is a suspect: the fastest one without its changes.
+
+    On a machine with other load nothing else can be published, and a short search has no time for the trial at its end.
+    None with a rival above suspicion, and where `without_changes_for_load` finds nothing to try.
+    """
+    own, baseline = history.script_settings, history.baseline
+    if any(trial.settings != own and not is_suspect(trial, baseline) for trial in history.feasible):
+        return None
+    return without_changes_for_load(history, space)
+
+
 def with_alternative(ordered: list[FinishedTrial], history: History) -> list[FinishedTrial]:
     """The finalists; behind a suspect leader, the fastest trial above suspicion takes the second place.
 

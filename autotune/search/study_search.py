@@ -12,7 +12,7 @@ from optuna.storages import BaseStorage
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.search.after_plan import AfterPlan
-from autotune.search.beside_load import with_alternative, without_changes_for_load
+from autotune.search.beside_load import first_above_suspicion, with_alternative, without_changes_for_load
 from autotune.search.blame import FailingCombination, Investigation, investigate, without
 from autotune.search.forecast import forecast
 from autotune.search.history import FinishedTrial, History
@@ -376,6 +376,9 @@ class Search:
         last = self._last(snapshot, prices) if is_last else None
         if last is not None:
             return last
+        calm = first_above_suspicion(self._with_running(snapshot), self._space)
+        if calm is not None and prices.affords(calm.settings):
+            return calm
         planned = self._planned_in_time(snapshot, prices)
         # The second trial may pass the time, because one trial compares nothing; but not by a compilation.
         if isinstance(planned, Candidate) and (

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotune.search.beside_load import STAGE, is_suspect, with_alternative, without_changes_for_load
+from autotune.search.beside_load import (
+    STAGE,
+    first_above_suspicion,
+    is_suspect,
+    with_alternative,
+    without_changes_for_load,
+)
 from autotune.search.history import History
 from autotune.settings import OmpWaitPolicy, changes_for_load
 from tests.unit.search.test_blame import NATURAL, space_of
@@ -45,6 +51,20 @@ def test_on_a_quiet_machine_fewer_threads_are_no_suspect():
 def test_nothing_more_is_tried_where_only_the_scripts_own_settings_are_left_or_all_is_tried():
     assert without_changes_for_load(history(trial(1, ONE_THREAD, 490.0)), SPACE) is None
     assert without_changes_for_load(history(trial(1, BOTH, 520.0), trial(2, CALM, 160.0)), SPACE) is None
+
+
+def test_a_first_rival_above_suspicion_is_tried_at_once():
+    candidate = first_above_suspicion(history(trial(1, BOTH, 520.0), trial(2, ONE_THREAD, 490.0)), SPACE)
+    assert candidate is not None and candidate.settings == CALM
+    quiet = history(trial(1, BOTH, 520.0), is_loaded=False)
+    assert first_above_suspicion(quiet, SPACE) is None
+
+
+def test_with_a_rival_above_suspicion_the_leader_waits_for_the_end_of_the_search():
+    calm = replace(OWN, prefetch_factor=4)
+    found = history(trial(1, calm, 140.0), trial(2, BOTH, 520.0))
+    assert first_above_suspicion(found, SPACE) is None
+    assert without_changes_for_load(found, SPACE) is not None
 
 
 def test_a_suspect_in_front_brings_the_fastest_trial_above_suspicion_along():

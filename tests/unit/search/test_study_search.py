@@ -9,10 +9,11 @@ import pytest
 
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
+from autotune.model.surroundings import Surroundings
 from autotune.search.plan_state import PlanLimits
 from autotune.search.prices import Prices
 from autotune.search.study_search import Proposal, Search, SearchExhausted
-from autotune.settings import Settings
+from autotune.settings import Settings, changes_for_load
 from autotune.space.derive import derive_space
 from autotune.units import GIB
 from tests.unit.facts import cpu_machine, gpu_machine, loader_facts, script_facts, search_spec
@@ -142,6 +143,19 @@ def test_the_plan_finds_workers_and_threads_together_within_a_few_trials():
     proposals = run(open_search(optuna.storages.InMemoryStorage()), 5)
     assert proposals[0].settings == SPACE.script_settings.canonical(device_is_cpu=True)
     assert any((p.settings.num_workers, p.settings.intra_op_threads) == (2, 1) for p in proposals)
+
+
+def test_beside_load_the_third_trial_has_no_change_that_may_help_only_there():
+    search = open_search(optuna.storages.InMemoryStorage())
+    loaded = Surroundings(window_s=1.0, usable_cpus=2.0, foreign_cpus=1.0)
+    first = search.ask()
+    search.tell(first.number, replace(measured(first.settings), surroundings=loaded))
+    second = search.ask()
+    assert changes_for_load(second.settings, first.settings)
+    search.tell(second.number, replace(measured(second.settings), surroundings=loaded))
+    third = search.ask()
+    assert not changes_for_load(third.settings, first.settings)
+    assert third.settings.num_workers == second.settings.num_workers != first.settings.num_workers
 
 
 def test_the_budget_of_trials_is_spent_exactly():
