@@ -25,12 +25,18 @@ def is_suspect(trial: FinishedTrial, baseline: FinishedTrial | None) -> bool:
 
 
 def without_changes_for_load(history: History, space: SearchSpace) -> Candidate | None:
-    """The next trial: the fastest settings without changes for loaded machines; None if tried before, or unchanged."""
+    """The next trial: the fastest settings without changes for loaded machines; None if tried before, or unchanged.
+
+    Changes that the user asked for, by a range without the script's own value, stay.
+    """
     own = history.script_settings
     leader = history.best
     if leader is None or not is_suspect(leader, history.baseline):
         return None
-    suspected = changes_for_load(leader.settings, own)
+    own_values = space.params(own.canonical(device_is_cpu=space.device_is_cpu))
+    suspected = {
+        name for name in changes_for_load(leader.settings, own) if own_values.get(name) in space.allowed.get(name, ())
+    }
     kept = {name: value for name, value in changes_of(leader.settings, own).items() if name not in suspected}
     settings = with_changes(kept, own, device_is_cpu=space.device_is_cpu)
     if settings == own or settings in history or space.why_not(settings) is not None:

@@ -49,6 +49,8 @@ LEAST_HOPE = 0.9
 DOUBT_SHARE = 0.06
 """Largest price of a second run, as a share of the given time, for settings that were over the cap in a running
 process: most are over the cap in any process."""
+LOST_WORKER = "DataLoader worker"
+"""What torch's errors name when a loader's worker raised, was killed, or ended."""
 MAX_REPEATS = 3
 """Most trials that a search throws away because the device was disturbed."""
 MAX_CUT_OFF = 6
@@ -284,7 +286,11 @@ class TrialLoop:
         )
         first = self._undisturbed(job, is_final=is_final, later=later)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
-        is_doubtful = first.is_doubtful_over_cap or _has_diverged_live(self._with_own_skips(job), first)
+        is_doubtful = (
+            first.is_doubtful_over_cap
+            or _has_diverged_live(self._with_own_skips(job), first)
+            or _has_lost_worker_live(first)
+        )
         if is_doubtful:
             is_again = not is_final and self._affords_doubt(settings)
         has_time = self._budget.left_to_finals_s if is_final else self._limit_s(self._script_end.written_to(job))
@@ -568,6 +574,16 @@ def _has_diverged_live(job: TrialJob, result: TrialResult) -> bool:
     is_other = bool(result.missed) or result.is_inconclusive
     is_invalid = result.outcome is Outcome.INVALID and result.is_live
     return is_invalid and not is_other and any(has_diverged(job, rank) for rank in result.ranks)
+
+
+def _has_lost_worker_live(result: TrialResult) -> bool:
+    """Whether a loader's worker failed in the process of several trials.
+
+    A dataset may open its file at the first sample. Without workers the training process opened the file in an earlier
+    trial, and workers forked now share its position: a dataset of records read broken ones, and raised.
+    """
+    errors = [rank.error.message for rank in result.ranks if rank.error is not None]
+    return result.is_live and result.outcome is Outcome.CRASHED and any(LOST_WORKER in text for text in errors)
 
 
 def _may_be_accident(job: TrialJob, result: TrialResult, *, is_final: bool) -> bool:

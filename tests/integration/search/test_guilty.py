@@ -29,7 +29,7 @@ WORKERS = ["--set", "num_workers=0,1,2", "--fix", "channels_last=false", "--set"
 def test_a_setting_that_fails_is_left_out_by_name_and_the_rest_is_tried(tmp_path, where, searched, name, value, reason):
     shutil.copy(SCRIPT, tmp_path / "train.py")
     (tmp_path / "home").mkdir()
-    options = ["--trials", "4", "--time", "5m", "--json", *FIXED, *searched]
+    options = ["--trials", "4", "--time", "3m", "--json", *FIXED, *searched]
     code, output, talk = finished(autotune(tmp_path, "search", "train.py", *options, "--", where), timeout_s=400)
     assert code == 0, talk
     (left_out,) = json.loads(output)["left_out"]

@@ -48,6 +48,14 @@ def test_on_a_quiet_machine_fewer_threads_are_no_suspect():
     assert without_changes_for_load(quiet, SPACE) is None
 
 
+def test_changes_that_the_user_asked_for_stay():
+    asked = replace(space_of(num_workers=(0, 2, 4), intra_op_threads=(1,)), script_settings=OWN)
+    assert without_changes_for_load(history(trial(1, BOTH, 520.0)), asked) is None
+    fewer = replace(BOTH, omp_wait_policy=OmpWaitPolicy.PASSIVE)
+    candidate = without_changes_for_load(history(trial(1, fewer, 520.0)), asked)
+    assert candidate is not None and candidate.settings == BOTH
+
+
 def test_nothing_more_is_tried_where_only_the_scripts_own_settings_are_left_or_all_is_tried():
     assert without_changes_for_load(history(trial(1, ONE_THREAD, 490.0)), SPACE) is None
     assert without_changes_for_load(history(trial(1, BOTH, 520.0), trial(2, CALM, 160.0)), SPACE) is None

@@ -18,7 +18,7 @@ from autotune.lab.function_runner import FinishedRun, FunctionRunner, Measured
 from autotune.measure.block import Phase
 from autotune.model.events import TrialFinished
 from autotune.model.outcome import Outcome
-from autotune.model.result import RankResult, RankStatus, StartKind, TrialResult
+from autotune.model.result import RaisedError, RankResult, RankStatus, StartKind, TrialResult
 from autotune.model.search_result import Status
 from autotune.model.surroundings import Surroundings
 from autotune.runner.live_runner import LiveRunner
@@ -572,6 +572,40 @@ def test_weights_broken_in_the_process_of_several_trials_are_tried_again(bench, 
     settings = replace(one.space.script_settings, num_workers=2)
     one.budget.runs.trial_took(5.0, window_s=3.0, number=0)
     assert loop.measure(settings, is_final=False).outcome is (Outcome.OK if num_runs == 2 else Outcome.INVALID)
+    assert len(runs) == num_runs
+
+
+@pytest.mark.parametrize(
+    ("start", "message", "num_runs"),
+    [
+        (StartKind.LIVE, "Caught ValueError in DataLoader worker process 1.", 2),
+        (StartKind.LIVE, "DataLoader worker (pid(s) 71) exited unexpectedly", 2),
+        (StartKind.LIVE, "view size is not compatible", 1),
+        (StartKind.FORKED, "Caught ValueError in DataLoader worker process 1.", 1),
+    ],
+)
+def test_a_worker_lost_in_the_process_of_several_trials_is_tried_again(bench, start, message, num_runs):
+    """Workers share the file that the dataset opened in the process, before there were workers; a new process tells."""
+    one = bench(start="live")
+    one.loop()._trial(one.search.ask())
+    error = RaisedError(kind="ValueError", message=message, is_out_of_memory=False)
+    failed = TrialResult(
+        outcome=Outcome.CRASHED, reason=message, start=start, ranks=(rank(status=RankStatus.RAISED, error=error),)
+    )
+    runs = []
+
+    class Losing(FunctionRunner):
+        def start(self, job):
+            run = super().start(job)
+            runs.append(job)
+            if len(runs) == 1:
+                run.result = lambda: failed
+            return run
+
+    settings = replace(one.space.script_settings, num_workers=2)
+    one.budget.runs.trial_took(5.0, window_s=3.0, number=0)
+    found = one.loop(Losing(one.measure, FACTS)).measure(settings, is_final=False)
+    assert found.outcome is (Outcome.OK if num_runs == 2 else Outcome.CRASHED)
     assert len(runs) == num_runs
 
 
