@@ -27,7 +27,7 @@ from autotune.study.trial_rounds import PLAIN_WORDS, counted_trials, plainly_fas
 from autotune.units import format_seconds
 
 if TYPE_CHECKING:  # commands that only report import this module too, and must not load Optuna
-    from autotune.study.trial_loop import TrialLoop
+    from autotune.study.measuring import Measuring
 
 LATE_LOOKS = 6
 """Rounds after which the finals look at the comparisons less often: each look is a chance to find a gain by luck."""
@@ -57,14 +57,14 @@ class Finals:
         self,
         *,
         study: str,
-        loop: TrialLoop,
+        measuring: Measuring,
         repository: Repository,
         budget: Budget,
         stop: StopRequest,
         on_event: OnEvent,
         seed: int,
     ) -> None:
-        self._study, self._loop, self._repository = study, loop, repository
+        self._study, self._measuring, self._repository = study, measuring, repository
         self._budget, self._stop, self._on_event, self._seed = budget, stop, on_event, seed
         self._runs = FinalRuns(repository, study)
         self._baseline: FinishedTrial | None = None
@@ -127,7 +127,7 @@ class Finals:
         if has_answer and not runs.present and not candidates.have_time():
             runs.count_earlier()  # The answer of the finals before the latest trials is better than none.
         contenders = candidates.contenders(is_chosen=not trials)
-        able = candidates.able_to_share(contenders, trials, self._loop.can_share)
+        able = candidates.able_to_share(contenders, trials, self._measuring.can_share)
         if able:
             self._is_shared = True
             self._budget.share_process()
@@ -334,7 +334,7 @@ class Finals:
 
     def _run(self, settings: Settings, number: int, window_limit_s: float, later: LaterFinals) -> TrialResult:
         """Measures a contender, and notes the price of the run."""
-        result = self._loop.measure(
+        result = self._measuring.measure(
             settings, is_final=True, is_shared=self._is_shared, window_limit_s=window_limit_s, later=later
         )
         if result.measurement is not None:

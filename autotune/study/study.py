@@ -210,7 +210,7 @@ class Study:
             facts=facts,
             budget=self._budget,
             fits=search.fits,
-            compute_rate=loop.compute_rate,
+            compute_rate=loop.measuring.compute_rate,
             is_stopped=lambda: bool(self._stop.level) or loop.has_spent_its_time,
         )
         return batches.run(search.history.best, search.num_finished)
@@ -221,7 +221,7 @@ class Study:
         history, finalists = search.history, search.finalists(MOST_FINALISTS)
         finals = Finals(
             study=self._stored.name,
-            loop=loop,
+            measuring=loop.measuring,
             repository=self._repository,
             budget=self._budget,
             stop=self._stop,
@@ -242,9 +242,9 @@ class Study:
             target=self._stored.target,
             facts=facts,
             budget=self._budget,
-            measure=loop.look,
+            measure=loop.measuring.look,
             is_stopped=lambda: bool(self._stop.level),
-            is_live=loop.is_live,
+            is_live=loop.measuring.is_live,
             spec=spec,
             space=space,
         )

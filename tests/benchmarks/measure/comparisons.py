@@ -41,8 +41,8 @@ PARTS = tuple(NUM_COMPARISONS)
 
 
 @dataclass
-class Loop:
-    """What the finals need of the loop over trials."""
+class NewProcesses:
+    """Measures each final in a new process."""
 
     trials: Trials
 
@@ -87,11 +87,11 @@ def compare_once(part: str, seed: int) -> Row:
         own = trials.script_settings
         first = replace(own, prefetch_factor=FASTER_PREFETCH) if part == "faster" else own
         finalists = [_finished(1 + number, own if number else first) for number in range(NUM_FINALISTS)]
-        loop: Any = Loop(trials)
+        measuring: Any = NewProcesses(trials)
         records: Any = Records()
         finals = Finals(
             study="bench",
-            loop=loop,
+            measuring=measuring,
             repository=records,
             budget=Budget(1e6, 0.0),
             stop=StopRequest(),

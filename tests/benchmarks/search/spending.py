@@ -266,7 +266,7 @@ def searched(problem: Problem, seed: int, budget_s: float, prices: Prices | None
         history, finalists = search.history, search.finalists(MOST_FINALISTS)
         chosen = results_of_trials(history, finalists, repository.trials(""))
         unselected = results_without_choice(history, finalists, chosen)
-        return Finals(loop=loop, seed=seed, **common).run(finalists, search.baseline, unselected, chosen)
+        return Finals(measuring=loop.measuring, seed=seed, **common).run(finalists, search.baseline, unselected, chosen)
 
     looks = SecondLooks("", search=search, repository=repository, budget=budget, stop=common["stop"])
     end, found = looks.finals(loop, loop.run(), finals)

@@ -79,7 +79,7 @@ class Machine:
         loop: Any = self
         finals = Finals(
             study="train",
-            loop=loop,
+            measuring=loop,
             repository=loop,
             budget=budget,
             stop=StopRequest(),

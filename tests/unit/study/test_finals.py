@@ -22,10 +22,10 @@ from autotune.study.budget import FINAL_WINDOW_S, NUM_ROUNDS, Budget, LaterFinal
 from autotune.study.final_choice import FinalsResult, tie_key
 from autotune.study.final_rates import published_rate
 from autotune.study.finals import Finals
+from autotune.study.measuring import NO_LATER_FINALS
 from autotune.study.notes import notes_of
 from autotune.study.publish import status_of
 from autotune.study.stop import StopRequest
-from autotune.study.trial_loop import NO_LATER_FINALS
 from autotune.study.trial_rounds import results_of_trials, results_without_choice
 from tests.unit.grids import ok
 from tests.unit.runner.samples import rank
@@ -166,7 +166,7 @@ class Bench:
         loop: Any = self
         finals = Finals(
             study="train",
-            loop=loop,
+            measuring=loop,
             repository=loop,
             budget=self.budget,
             stop=self.stop,

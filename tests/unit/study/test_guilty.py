@@ -54,7 +54,7 @@ def bench():
 
 def searched(one, fails, **options):
     loop = one.loop()
-    loop._runner = failing(fails, **options)
+    loop.measuring._runner = failing(fails, **options)
     loop.run()
     return loop, one.repository.trials("train")
 
@@ -113,7 +113,7 @@ def test_a_killed_search_knows_after_its_resume_what_was_guilty_before(bench):
         searched(bench, dies_after_the_crash)
     loop = bench.loop()
     loop._owner = replace(loop._owner, pid=loop._owner.pid + 1)
-    loop._runner = failing(in_half)
+    loop.measuring._runner = failing(in_half)
     loop.recover()
     loop.run()
     trials = bench.repository.trials("train")
@@ -172,7 +172,7 @@ def test_want_of_memory_stays_known_where_the_run_in_a_new_process_was_cut(bench
             return run
 
     loop = bench.loop()
-    loop._runner = FullThenCut(loader_bound, FACTS)
+    loop.measuring._runner = FullThenCut(loader_bound, FACTS)
     loop.run()
     first = next(trial for trial in bench.repository.trials("train") if in_half(trial.settings))
     assert seen.count(first.settings) == 2 and first.result.outcome is Outcome.OUT_OF_MEMORY

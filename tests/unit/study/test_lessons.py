@@ -47,7 +47,7 @@ def run_with():
         def run(*answers, measure=loader_bound):
             bench = Bench(Path(folder), measure, max_trials=3).create()
             loop = bench.loop()
-            loop._runner = runner = Scripted(loop._runner, answers)
+            loop.measuring._runner = runner = Scripted(loop.measuring._runner, answers)
             loop.run()
             records = bench.repository.trials("train")
             bench.repository.close()
@@ -71,8 +71,8 @@ def test_a_script_that_ends_too_early_is_run_again_with_a_shorter_warm_up(run_wi
 def test_a_final_that_outlasts_the_script_is_run_again_with_a_shorter_warm_up(tmp_path):
     bench = Bench(tmp_path).create()
     loop = bench.loop()
-    loop._runner = runner = Scripted(loop._runner, [ended_after(200)])
-    result = loop.measure(bench.space.script_settings, is_final=True)
+    loop.measuring._runner = runner = Scripted(loop.measuring._runner, [ended_after(200)])
+    result = loop.measuring.measure(bench.space.script_settings, is_final=True)
     bench.repository.close()
     assert [job.script_steps for job in runner.jobs] == [None, 200]
     assert result.outcome is Outcome.OK
@@ -82,8 +82,10 @@ def test_a_final_that_outlasts_the_script_is_run_again_with_a_shorter_warm_up(tm
 def test_a_final_that_was_ended_from_outside_is_run_again(tmp_path):
     bench = Bench(tmp_path).create()
     loop = bench.loop()
-    loop._runner = Scripted(loop._runner, [TrialResult(outcome=Outcome.INTERRUPTED, reason="SIGKILL")])
-    result = loop.measure(bench.space.script_settings, is_final=True)
+    loop.measuring._runner = Scripted(
+        loop.measuring._runner, [TrialResult(outcome=Outcome.INTERRUPTED, reason="SIGKILL")]
+    )
+    result = loop.measuring.measure(bench.space.script_settings, is_final=True)
     bench.repository.close()
     assert result.outcome is Outcome.OK
 

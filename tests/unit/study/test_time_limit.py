@@ -53,8 +53,8 @@ def searched():
             bench = Bench(Path(folder)).create()
             benches.append(bench)
             loop, clock = bench.loop(), Clock()
-            loop._budget = bench.budget = Budget(100.0, 0.0, clock)
-            loop._runner = Slow(clock, trial_s)
+            loop._budget = loop.measuring._budget = bench.budget = Budget(100.0, 0.0, clock)
+            loop.measuring._runner = Slow(clock, trial_s)
             return bench, loop, loop.run().reason
 
         yield run
@@ -73,12 +73,12 @@ def test_a_baseline_that_takes_longer_than_all_the_time_says_so_and_is_no_failur
 
 def test_every_trial_is_told_when_the_time_ends(searched):
     _, loop, _ = searched(30.0)
-    assert len(loop._runner.jobs) >= 1
-    assert all(job.ends_by is not None and math.isfinite(job.ends_by) for job in loop._runner.jobs)
+    assert len(loop.measuring._runner.jobs) >= 1
+    assert all(job.ends_by is not None and math.isfinite(job.ends_by) for job in loop.measuring._runner.jobs)
 
 
 def test_a_final_that_the_time_has_cut_is_not_run_again(searched):
     bench, loop, _ = searched(1000.0)
-    num_before = len(loop._runner.jobs)
-    assert loop.measure(bench.space.script_settings, is_final=True).outcome is Outcome.INTERRUPTED
-    assert len(loop._runner.jobs) == num_before + 1
+    num_before = len(loop.measuring._runner.jobs)
+    assert loop.measuring.measure(bench.space.script_settings, is_final=True).outcome is Outcome.INTERRUPTED
+    assert len(loop.measuring._runner.jobs) == num_before + 1

@@ -32,11 +32,12 @@ from autotune.study.budget import Budget, LaterFinals
 from autotune.study.final_choice import FinalsResult
 from autotune.study.finals import Finals
 from autotune.study.jobs import Jobs
+from autotune.study.measuring import MAX_REPEATS
 from autotune.study.publish import count_trials, make_result, status_of, tuned_config, write_tuned_config
 from autotune.study.run_times import RunTimes
 from autotune.study.stop import StopRequest
 from autotune.study.target import make_target
-from autotune.study.trial_loop import MAX_CUT_OFF, MAX_REPEATS, TrialLoop
+from autotune.study.trial_loop import MAX_CUT_OFF, TrialLoop
 from autotune.units import GIB, MIB
 from tests.unit.facts import cpu_machine, script_facts, search_spec
 from tests.unit.grids import ok
@@ -110,7 +111,7 @@ class Bench:
     def finals(self, loop):
         finals = Finals(
             study="train",
-            loop=loop,
+            measuring=loop.measuring,
             repository=self.repository,
             budget=self.budget,
             stop=self.stop,
@@ -241,7 +242,7 @@ def test_one_lost_process_does_not_change_the_plan_of_a_script_that_went_on_befo
     loop = made.loop(runner)
     loop._trial(made.search.ask())
     runner.has_process, runner.measure = False, made.measure
-    loop.measure(made.space.script_settings, is_final=False)
+    loop.measuring.measure(made.space.script_settings, is_final=False)
     for number in (0, 1):
         made.budget.runs.trial_took(27.0, window_s=3.0, number=number)
     assert made.budget.plans_sharing
@@ -255,7 +256,7 @@ def test_the_scripts_own_settings_race_against_nothing(bench):
     own = made.space.script_settings
     loop._trial(made.search.ask())
     for settings, incumbent in ((own, None), (replace(own, num_workers=2), 100.0)):
-        loop.measure(settings, is_final=False)
+        loop.measuring.measure(settings, is_final=False)
         assert runner.job.request.incumbent_samples_per_second == incumbent
 
 
@@ -279,7 +280,7 @@ def test_a_trial_that_ends_the_useful_process_leaves_time_for_another_process(be
     other = replace(own, expandable_segments=True)
     limits = []
     for settings in (own, other):
-        loop.measure(settings, is_final=False)
+        loop.measuring.measure(settings, is_final=False)
         limits.append(runner.job.ends_by - time.monotonic())
     without_start_s = made.budget.left_to_trials_s
     assert [without_start_s - limit for limit in limits] == pytest.approx([30.0, 30.0], abs=5.0)
@@ -325,7 +326,9 @@ def test_a_script_that_ends_by_itself_has_no_process_for_several_finals(bench):
     loop = made.loop(Keeping(made.measure, FACTS))
     made.budget.runs.trial_took(20.0, window_s=3.0, number=0)
     assert made.budget.plans_sharing
-    assert loop._has_learned_its_end(TrialResult(outcome=Outcome.INVALID, is_inconclusive=True, ranks=(EARLY,)))
+    assert loop.measuring._has_learned_its_end(
+        TrialResult(outcome=Outcome.INVALID, is_inconclusive=True, ranks=(EARLY,))
+    )
     assert not made.budget.plans_sharing
 
 
@@ -334,12 +337,12 @@ def test_a_trial_in_the_process_of_a_trial_is_not_priced_as_a_new_process(bench,
     made = bench(start="live")
     runner = LiveRunner(starter=None)
     loop = made.loop(runner)
-    loop._script_end.keeps_epochs = keeps_epochs
+    loop.measuring._script_end.keeps_epochs = keeps_epochs
     own = made.space.script_settings
-    asked = replace(loop._jobs.trial(own, incumbent=100.0), keeps_epochs=keeps_epochs)
+    asked = replace(loop.measuring.jobs.trial(own, incumbent=100.0), keeps_epochs=keeps_epochs)
     runner._process = SimpleNamespace(job=asked)
-    assert loop._goes_on(replace(own, num_workers=2))
-    assert not loop._goes_on(replace(own, expandable_segments=True))
+    assert loop.measuring.goes_on(replace(own, num_workers=2))
+    assert not loop.measuring.goes_on(replace(own, expandable_segments=True))
 
 
 def test_where_each_trial_has_its_own_process_no_settings_are_left_out_for_it(bench):
@@ -484,7 +487,7 @@ def test_a_trial_that_was_recorded_but_not_told_is_told_at_the_resume(bench):
 def test_no_secret_of_an_errors_words_is_shown_or_stored(bench):
     one = bench(max_trials=1)
     loop = one.loop()
-    loop._runner = always_failing("ValueError: token=hunter2 is not valid")(one.measure, FACTS)
+    loop.measuring._runner = always_failing("ValueError: token=hunter2 is not valid")(one.measure, FACTS)
     loop.run()
     storage = one.repository.optuna_storage
     (trial,) = storage.get_all_trials(storage.get_study_id_from_name("train"))
@@ -497,8 +500,8 @@ def test_no_secret_of_an_errors_words_is_shown_or_stored(bench):
 def test_no_secret_of_an_errors_words_is_shown_in_the_finals(bench):
     one = bench(max_trials=1)
     loop = one.loop()
-    loop._runner = always_failing("ValueError: token=hunter2 is not valid")(one.measure, FACTS)
-    result = loop.measure(one.space.script_settings, is_final=True)
+    loop.measuring._runner = always_failing("ValueError: token=hunter2 is not valid")(one.measure, FACTS)
+    result = loop.measuring.measure(one.space.script_settings, is_final=True)
     assert "hunter2" not in repr(result) and "token=***" in result.reason
 
 
@@ -517,7 +520,7 @@ def test_jobs_after_the_baseline_know_how_many_steps_it_skipped_in_every_tuner_o
     other = one.loop(Skipping(one.measure, FACTS))  # that joined before the baseline ended
     one.loop(Skipping(one.measure, FACTS)).run()
     assert [job.own_skipped_share for job in jobs] == [None, 0.4]
-    other.measure(one.space.script_settings, is_final=True)
+    other.measuring.measure(one.space.script_settings, is_final=True)
     assert jobs[-1].own_skipped_share == 0.4
 
 
@@ -537,7 +540,7 @@ def test_steps_that_the_script_skips_by_itself_are_no_weights_broken_by_others(b
     loop = one.loop(Skipping(one.measure, FACTS))
     loop.run()
     one.budget.runs.trial_took(5.0, window_s=3.0, number=0)
-    assert loop.measure(one.space.script_settings, is_final=False).outcome is Outcome.INVALID
+    assert loop.measuring.measure(one.space.script_settings, is_final=False).outcome is Outcome.INVALID
     assert len(jobs) == 2
 
 
@@ -571,7 +574,9 @@ def test_weights_broken_in_the_process_of_several_trials_are_tried_again(bench, 
     loop = one.loop(Diverged(one.measure, FACTS))
     settings = replace(one.space.script_settings, num_workers=2)
     one.budget.runs.trial_took(5.0, window_s=3.0, number=0)
-    assert loop.measure(settings, is_final=False).outcome is (Outcome.OK if num_runs == 2 else Outcome.INVALID)
+    assert loop.measuring.measure(settings, is_final=False).outcome is (
+        Outcome.OK if num_runs == 2 else Outcome.INVALID
+    )
     assert len(runs) == num_runs
 
 
@@ -604,7 +609,7 @@ def test_a_worker_lost_in_the_process_of_several_trials_is_tried_again(bench, st
 
     settings = replace(one.space.script_settings, num_workers=2)
     one.budget.runs.trial_took(5.0, window_s=3.0, number=0)
-    found = one.loop(Losing(one.measure, FACTS)).measure(settings, is_final=False)
+    found = one.loop(Losing(one.measure, FACTS)).measuring.measure(settings, is_final=False)
     assert found.outcome is (Outcome.OK if num_runs == 2 else Outcome.CRASHED)
     assert len(runs) == num_runs
 
@@ -658,7 +663,7 @@ def test_an_end_of_the_script_when_the_end_was_asked_for_says_nothing_of_the_set
         return ends
 
     one.measure = fails
-    result = one.loop().measure(one.space.script_settings, is_final=True)
+    result = one.loop().measuring.measure(one.space.script_settings, is_final=True)
     assert result.outcome is (Outcome.INTERRUPTED if asks else ends.outcome) and ends.reason in result.reason
 
 
@@ -705,7 +710,7 @@ def disturbed_once(reasons, *, num_times=1):
 def test_a_run_on_a_device_that_was_slowed_down_is_thrown_away(bench):
     one = bench(max_trials=1)
     loop = one.loop()
-    loop._runner = disturbed_once(("thermal slowdown",))(one.measure, FACTS)
+    loop.measuring._runner = disturbed_once(("thermal slowdown",))(one.measure, FACTS)
     loop.run()
     (trial,) = one.repository.trials("train")
     assert trial.result.surroundings.throttle_reasons == ()
@@ -716,7 +721,7 @@ def test_a_run_on_a_device_that_was_slowed_down_is_thrown_away(bench):
 def test_a_device_that_is_always_slow_is_measured_as_it_is(bench):
     one = bench(max_trials=MAX_REPEATS + 2)
     loop = one.loop()
-    loop._runner = disturbed_once(("thermal slowdown",), num_times=100)(one.measure, FACTS)
+    loop.measuring._runner = disturbed_once(("thermal slowdown",), num_times=100)(one.measure, FACTS)
     loop.run()
     notes = [trial.result.notes for trial in one.repository.trials("train")]
     assert sum(bool(note) for note in notes) == MAX_REPEATS
@@ -726,7 +731,7 @@ def test_a_device_that_is_always_slow_is_measured_as_it_is(bench):
 def test_a_power_cap_is_no_reason_for_another_run(bench):
     one = bench(max_trials=1)
     loop = one.loop()
-    loop._runner = disturbed_once(("power cap",))(one.measure, FACTS)
+    loop.measuring._runner = disturbed_once(("power cap",))(one.measure, FACTS)
     loop.run()
     assert one.repository.trials("train")[0].result.notes == ()
 
@@ -739,8 +744,8 @@ def test_how_long_quiet_was_waited_for_is_written_with_the_trial(bench):
 
     one = bench(max_trials=1)
     loop = one.loop()
-    loop._runner = disturbed_once((), num_times=0)(one.measure, FACTS)
-    loop._quiet = Noisy()
+    loop.measuring._runner = disturbed_once((), num_times=0)(one.measure, FACTS)
+    loop.measuring._quiet = Noisy()
     loop.run()
     found = one.repository.trials("train")[0].result.surroundings
     assert (found.waited_s, found.was_quiet) == (2.5, False)
@@ -749,7 +754,7 @@ def test_how_long_quiet_was_waited_for_is_written_with_the_trial(bench):
 def test_many_disturbed_trials_are_worth_a_note(bench):
     one = bench(max_trials=4)
     loop = one.loop()
-    loop._runner = disturbed_once(("thermal slowdown",), num_times=100)(one.measure, FACTS)
+    loop.measuring._runner = disturbed_once(("thermal slowdown",), num_times=100)(one.measure, FACTS)
     loop.run()
     result = one.result(one.finals(loop))
     assert any("4 of 4 trials were disturbed" in note and "thermal" in note for note in result.notes)
@@ -778,7 +783,7 @@ def test_undisturbed_trials_are_worth_none(bench):
 def test_a_search_without_a_baseline_ends_with_the_reason_of_its_failure(bench):
     one = bench()
     loop = one.loop()
-    loop._runner = always_failing("ValueError: no data at /d")(one.measure, FACTS)
+    loop.measuring._runner = always_failing("ValueError: no data at /d")(one.measure, FACTS)
     assert loop.run().reason == "The script's own settings cannot be measured: ValueError: no data at /d"
 
 
@@ -786,7 +791,7 @@ def test_a_baseline_that_fails_is_run_again_without_what_the_probe_wrote(bench):
     calls = []
     one = bench(max_trials=1)
     loop = one.loop(start_afresh=lambda: calls.append("afresh") or True)
-    start = loop._runner.start
+    start = loop.measuring._runner.start
 
     def crashing(job):
         run = start(job)
@@ -795,7 +800,7 @@ def test_a_baseline_that_fails_is_run_again_without_what_the_probe_wrote(bench):
             run.result = lambda: TrialResult(outcome=Outcome.CRASHED, reason="FileExistsError: runs/1")
         return run
 
-    loop._runner.start = crashing
+    loop.measuring._runner.start = crashing
     loop.run()
     assert calls == ["run", "afresh", "run"]
     (record,) = one.repository.trials("train")
@@ -805,12 +810,12 @@ def test_a_baseline_that_fails_is_run_again_without_what_the_probe_wrote(bench):
 def test_a_final_that_fails_is_run_again_in_the_time_of_the_finals(bench, monkeypatch):
     one = bench()
     loop = one.loop()
-    loop._runner = always_failing("RuntimeError: the device is busy")(one.measure, FACTS)
+    loop.measuring._runner = always_failing("RuntimeError: the device is busy")(one.measure, FACTS)
     monkeypatch.setattr(Budget, "left_to_trials_s", property(lambda budget: 0.0))
-    again = loop.measure(one.space.script_settings, is_final=True)
+    again = loop.measuring.measure(one.space.script_settings, is_final=True)
     assert any("A first run ended crashed" in note for note in again.notes)
     monkeypatch.setattr(Budget, "left_to_finals_s", property(lambda budget: 0.0))
-    assert not loop.measure(one.space.script_settings, is_final=True).notes
+    assert not loop.measuring.measure(one.space.script_settings, is_final=True).notes
 
 
 def test_a_final_beside_a_neighbour_is_run_again_and_a_trial_is_not(bench):
@@ -827,10 +832,10 @@ def test_a_final_beside_a_neighbour_is_run_again_and_a_trial_is_not(bench):
             run.result = lambda: result
             return run
 
-    loop._runner = Neighbour(one.measure, FACTS)
+    loop.measuring._runner = Neighbour(one.measure, FACTS)
     loop.run()
     assert one.repository.trials("train")[0].result.surroundings.is_beside_load
-    final = loop.measure(one.search.baseline.settings, is_final=True)
+    final = loop.measuring.measure(one.search.baseline.settings, is_final=True)
     assert not final.surroundings.is_beside_load
     assert "Others kept 1.0 of 2 cores busy." in final.notes[-1]
 
@@ -851,7 +856,7 @@ def test_a_trial_that_lost_its_race_beside_a_neighbour_is_run_again(bench):
             run.result = lambda: result
             return run
 
-    loop._runner = Neighbour(one.measure, FACTS)
+    loop.measuring._runner = Neighbour(one.measure, FACTS)
     loop.run()
     trial = one.repository.trials("train")[1]
     assert [trial.settings] == lost and trial.result.outcome is Outcome.OK
@@ -874,7 +879,7 @@ def test_beside_a_neighbour_nobody_races_against_fewer_threads(bench):
             run.result = lambda: result
             return run
 
-    loop._runner = Loaded(lambda settings: 900.0 if settings.intra_op_threads < own else 100.0, FACTS)
+    loop.measuring._runner = Loaded(lambda settings: 900.0 if settings.intra_op_threads < own else 100.0, FACTS)
     loop.run()
     assert min(measured) < own
     assert max(rate or 0.0 for rate in asked) == 100.0
@@ -883,12 +888,12 @@ def test_beside_a_neighbour_nobody_races_against_fewer_threads(bench):
 def test_a_disturbed_final_is_repeated_while_the_finals_that_must_follow_keep_their_time(bench):
     one = bench(max_trials=1)
     loop = one.loop()
-    result = replace(loop.measure(one.search.script_settings, is_final=True), wall_s=30.0)
+    result = replace(loop.measuring.measure(one.search.script_settings, is_final=True), wall_s=30.0)
     now = [0.0]
-    one.budget = loop._budget = Budget(200.0, 0.0, lambda: now[0])
-    assert loop._may_repeat(result, is_final=True, later=LaterFinals(others_s=90.0, num_alike=1))
+    one.budget = loop._budget = loop.measuring._budget = Budget(200.0, 0.0, lambda: now[0])
+    assert loop.measuring._may_repeat(result, is_final=True, later=LaterFinals(others_s=90.0, num_alike=1))
     now[0] = 70.0
-    assert not loop._may_repeat(result, is_final=True, later=LaterFinals(others_s=90.0, num_alike=1))
-    assert loop._may_repeat(result, is_final=True, later=LaterFinals(others_s=60.0, num_alike=1))
+    assert not loop.measuring._may_repeat(result, is_final=True, later=LaterFinals(others_s=90.0, num_alike=1))
+    assert loop.measuring._may_repeat(result, is_final=True, later=LaterFinals(others_s=60.0, num_alike=1))
     now[0] = 170.0  # the last run of the last round
-    assert loop._may_repeat(result, is_final=True, later=LaterFinals())
+    assert loop.measuring._may_repeat(result, is_final=True, later=LaterFinals())
