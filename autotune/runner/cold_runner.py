@@ -14,11 +14,12 @@ from autotune.host import DeviceInfo
 from autotune.model.result import StartKind
 from autotune.protocol import environment as names
 from autotune.protocol.codec import encode
-from autotune.protocol.entry_points import INJECT, SUPERVISOR
+from autotune.protocol.entry_points import SUPERVISOR
 from autotune.protocol.job import Mode, TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.supervision import SupervisorSpec
 from autotune.runner.handle import Handle
+from autotune.runner.python_path import with_inject
 from autotune.runner.runner import Start, Supervisor
 from autotune.sandbox.own_files import put
 from autotune.sandbox.process_tree import warnings_held_back
@@ -113,7 +114,7 @@ class ColdRunner:
             names.STARTED_AT: repr(time.monotonic()),
             names.SEED: str(job.request.seed),
             names.TMPDIR: str(self.workspace.short(paths.folder).temporary),
-            names.PYTHONPATH: os.pathsep.join(filter(None, [INJECT, environment.get(names.PYTHONPATH, "")])),
+            names.PYTHONPATH: with_inject(environment.get(names.PYTHONPATH, ""), job.cwd),
             "PYTHONUNBUFFERED": "1",
             "TERM": environment.get("TERM", "dumb"),
         }

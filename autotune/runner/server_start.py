@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from autotune.protocol.environment import BY_CALL, FORKABLE, PER_TRIAL, TMPDIR
+from autotune.protocol.environment import BY_CALL, FORKABLE, PER_TRIAL, PYTHONPATH, TMPDIR
 from autotune.protocol.forking import ForkServerSpec
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.runner.cold_runner import ColdRunner
 from autotune.runner.fork_server import ForkServer, ForkServerError
 from autotune.runner.python_command import own_modules
+from autotune.runner.python_path import absolute_entries
 
 USUAL_IMPORTS = ("torch._dynamo",)
 """Modules imported by every script with an optimizer of torch, as the optimizer is made; the slowest after torch."""
@@ -77,6 +78,8 @@ def _surroundings(
         environment.pop(name, None)
         if name in os.environ:
             environment[name] = os.environ[name]
+    if PYTHONPATH in environment:
+        environment[PYTHONPATH] = absolute_entries(environment[PYTHONPATH], job.cwd)
     environment[TMPDIR] = str(workspace.short(folder).temporary)
     spec = ForkServerSpec(
         folder=str(folder),

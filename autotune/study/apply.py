@@ -13,10 +13,10 @@ from autotune.host import DeviceInfo
 from autotune.measure.window_stopping import SCREENING_HALF_WIDTH_RATIO, WindowRule
 from autotune.model.maps import mapped_arguments, mapped_settings
 from autotune.protocol.codec import encode
-from autotune.protocol.entry_points import INJECT
 from autotune.protocol.environment import JOB, PYTHONPATH, VISIBLE_DEVICES, with_engine
 from autotune.protocol.job import MeasurementRequest, Mode, RunWatch, TrialJob
 from autotune.runner.devices import choose_device, choose_devices, cuda_devices
+from autotune.runner.python_path import with_inject
 from autotune.settings import GROUP_OF_FIELD, Settings, own_lines, variables_of
 from autotune.settings.unused_blocks import UnusedBlocks
 from autotune.space.refusals import why_not_unedited
@@ -83,7 +83,7 @@ def run_command(
     if 0 < len(shown) < len(cuda_devices()):
         environment[VISIBLE_DEVICES] = ",".join(each.uuid for each in shown)
     environment[JOB] = encode(job)
-    environment[PYTHONPATH] = os.pathsep.join(filter(None, [INJECT, os.environ.get(PYTHONPATH, "")]))
+    environment[PYTHONPATH] = with_inject(os.environ.get(PYTHONPATH, ""), str(cwd))
     return job.command, environment
 
 

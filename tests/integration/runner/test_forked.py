@@ -248,6 +248,16 @@ def test_the_users_files_stay_as_they_were(ground: Ground) -> None:
     assert ground.processes_left() == [] and ground.folders_left() == [server_of(ground).folder]
 
 
+def test_a_relative_python_path_is_that_of_the_scripts_folder(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    (ground.user / "lib").mkdir(exist_ok=True)
+    (ground.user / "lib" / "near_by.py").write_text("")
+    (ground.user / "imports_near_by.py").write_text("import near_by, pretend\npretend.report()\n")
+    monkeypatch.setenv("PYTHONPATH", "lib")
+    with ForkRunner(ground.runner._cold, FACTS, least_preparation_s=math.inf) as runner:
+        result = runner.start(ground.job("imports_near_by.py")).result()
+    assert (result.start, result.outcome) == ("forked", Outcome.OK), f"{result.start_reason} {result.log_tail}"
+
+
 @SLOWLY_REDIRECTED
 def test_an_import_writes_to_the_servers_layer_and_what_it_has_kept_by_name_to_the_trials(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
