@@ -21,7 +21,7 @@ def _refused(case: ScriptCase) -> str:
     if is_before(facts.torch_version, LEAST_TORCH):
         return f"torch {facts.torch_version} has no such argument; torch 2.6 has"
     if loader is not None and not loader.is_shuffled:
-        return "the loader does not shuffle, and the order may matter to the training"
+        return "no random sampler of torch's draws the samples, and their order may matter to the training"
     return why_no_loader(case)
 
 

@@ -293,10 +293,11 @@ def _attributes(loader: Any, place: str) -> dict[str, Any]:
 
 
 def _is_shuffled(loader: Any) -> bool:
+    """Whether one of torch's samplers, or a class derived from one, draws the samples in random order."""
     sampler = loader.sampler if loader.batch_size is not None else getattr(loader.batch_sampler, "sampler", None)
     if isinstance(sampler, DistributedSampler):
         return bool(sampler.shuffle)
-    return type(sampler) in (RandomSampler, WeightedRandomSampler, SubsetRandomSampler)
+    return isinstance(sampler, RandomSampler | WeightedRandomSampler | SubsetRandomSampler)
 
 
 def _told(default: _Answer, question: Callable[..., _Answer], *arguments: Any) -> _Answer:
