@@ -303,8 +303,10 @@ def _on_trials(status: Status, history: History, trials: Sequence[TrialRecord], 
     best = history.best
     is_unconfirmed = status is Status.INTERRUPTED or (status is Status.TOO_SHORT and len(trials) > 1)
     if is_unconfirmed and best is not None and best != history.baseline and best.samples_per_second:
+        own = history.baseline.samples_per_second if history.baseline is not None else None
+        ratio = f", {best.samples_per_second / own:.2f}x the trial of your own settings" if own else ""
         rate = format_rate(best.samples_per_second)
-        yield f"Best so far, not confirmed by finals: trial {best.number} at {rate} per second."
+        yield f"Best single trial, not confirmed by finals: trial {best.number} at {rate} per second{ratio}."
     if status is Status.NO_GAIN and not has_choice:
         yield "There was nothing to search: every setting is left out here, each for the reason that the probe gave."
     if any(record.result.measurement and record.result.measurement.is_primed for record in trials):
