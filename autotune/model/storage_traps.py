@@ -35,7 +35,7 @@ class StorageTrap:
         return f"{self.name} at {self.where} {_WORDS[self.kind][0]}"
 
     @property
-    def falsifies_samples(self) -> bool:
+    def may_falsify_samples(self) -> bool:
         """Whether several forked workers may read wrong samples without an error."""
         return self.kind in {TrapKind.HDF5_SHARED, TrapKind.FILE_SHARED}
 

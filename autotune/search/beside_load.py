@@ -45,15 +45,21 @@ def without_changes_for_load(history: History, space: SearchSpace) -> Candidate 
 
 
 def first_above_suspicion(history: History, space: SearchSpace) -> Candidate | None:
-    """The next trial, where every rival of the script's own settings is a suspect: the fastest one without its changes.
+    """The next trial, where every faster rival of the script's own settings is a suspect; at most once in a study.
 
-    On a machine with other load nothing else can be published, and a short search has no time for the trial at its end.
-    None with a rival above suspicion, and where `without_changes_for_load` finds nothing to try.
+    The settings are the fastest ones without changes for loaded machines. Beside other load that does not end, only
+    these can be published, and a short search has no time for the trial at its end. None as well where such changes
+    are asked for, and stay.
     """
     own, baseline = history.script_settings, history.baseline
-    if any(trial.settings != own and not is_suspect(trial, baseline) for trial in history.feasible):
+    if baseline is None or any(trial.stage == STAGE for trial in history.trials):
         return None
-    return without_changes_for_load(history, space)
+    least = baseline.samples_per_second or 0.0
+    faster = [trial for trial in history.feasible if (trial.samples_per_second or 0.0) > least]
+    if any(trial.settings != own and not changes_for_load(trial.settings, own) for trial in faster):
+        return None
+    candidate = without_changes_for_load(history, space)
+    return candidate if candidate is not None and not changes_for_load(candidate.settings, own) else None
 
 
 def with_alternative(ordered: list[FinishedTrial], history: History) -> list[FinishedTrial]:

@@ -144,8 +144,8 @@ class Search:
     def ask(self, attrs: Mapping[str, Any] | None = None, prices: Prices = FREE) -> Proposal | SearchExhausted:
         """The next trial, started in the database.
 
-        The order is: queued settings, trials to explain failures, the steps of the plan, and the largest expected gain
-        per second.
+        The order is: queued settings, trials to explain failures, one trial that can be published beside load, the
+        steps of the plan, and the largest expected gain per second.
 
         Args:
             attrs: Further user attributes of the trial: its owner and lease.

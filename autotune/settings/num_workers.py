@@ -33,7 +33,7 @@ def _shared_handle(case: SearchCase) -> str:
     traps = case.facts.loader.traps if case.facts.loader is not None else ()
     if "num_workers" in case.asked:
         return ""
-    return next((f"{trap.problem}; ask with --set" for trap in traps if trap.falsifies_samples), "")
+    return next((f"{trap.problem}; ask with --set" for trap in traps if trap.may_falsify_samples), "")
 
 
 def _pointless(case: SearchCase) -> str:

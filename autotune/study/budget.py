@@ -224,7 +224,7 @@ class Budget:
         return self.fresh_s(number, settings)
 
     def affords_larger_batch(self, settings: Settings) -> bool:
-        """Whether a short run of the settings with a larger batch leaves the finals their time.
+        """Whether a short run with a larger batch, and a trial to compare it with, leave the finals their time.
 
         A compiled model is built anew for the batch, and the end of a run at its limit is the end of the waiting
         process. The finals then need the time for another process. On an H200 a speaker model was 2.4 times as fast
@@ -233,7 +233,8 @@ class Budget:
         build = build_of(settings)
         is_alone = build != UNCOMPILED or not self._process_waits
         kept_s = max(self.reserve_s, self._verified_s(is_alone=is_alone))
-        return self.left_s - kept_s >= self.runs.new_size_s(build, is_fresh=not self._process_waits)
+        new_s = self.runs.new_size_s(build, is_fresh=not self._process_waits)
+        return self.left_s - kept_s >= new_s + self.trial_s(settings)
 
     def affords_same_batch(self, settings: Settings) -> bool:
         """Whether another trial of settings that were tried before leaves the finals their time."""

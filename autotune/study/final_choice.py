@@ -59,7 +59,7 @@ def choose(standing: Standing, *, is_last: bool) -> FinalsResult | None:
     """
     contenders, baseline, records = standing.contenders, standing.baseline, standing.records
     has_baseline_fit = baseline is not None and fits(records, baseline.number)
-    finals = standing.counted if has_baseline_fit else as_finals(records)
+    finals = standing.finals if has_baseline_fit else as_finals(records)
     if not any(final.feasible for final in finals):
         return None
     numbers = {final.candidate for final in finals}
@@ -98,8 +98,8 @@ def hidden_gain(result: FinalsResult, standing: Standing) -> str:
     own = result.baseline
     if own is None or result.winner.number != own.number:
         return ""
-    finals = standing.counted
-    rivals = standing.contenders.keys() - {own.number}
+    finals = standing.finals
+    rivals = [number for number in standing.contenders if number != own.number]
     found = {number: standing.compare(finals, number, own.number) for number in rivals}
     ahead = {number: one for number, one in found.items() if one is not None and one.ratio >= HIDDEN_GAIN}
     if not ahead:

@@ -19,9 +19,9 @@ from autotune.study.final_rates import rate_of
 DROP_CONFIDENCE = 0.95
 """Two-sided confidence from which a contender slower than the leader runs no more. An error costs a contender, and
 never makes a false gain."""
-HOPELESS = 1.5
+FAR_BEHIND = 1.5
 """Smallest ratio of the leader's rate and a contender's, in the trials and in each round, for the contender to run no
-more if the script's own settings are faster too."""
+more if the script's own settings are faster too. Choosing a leader raises its rate by a few percent, not by half."""
 WORTH_A_ROUND = 0.01
 """Expected gain, or narrowing of an interval in a minute, from which further rounds are worth their time."""
 WIDE = 0.05
@@ -48,7 +48,7 @@ class Standing:
     """Contenders at the start of the finals, without the baseline."""
 
     @property
-    def counted(self) -> list[Final]:
+    def finals(self) -> list[Final]:
         """The runs that count; suspects of gains from other load count in quiet rounds alone."""
         records = final_doubts.counted(self.records)
         if self.baseline is None:
@@ -83,7 +83,7 @@ class Standing:
         )
 
     def hopeful(self) -> dict[int, FinishedTrial]:
-        """The contenders without those slower than the script's own settings, and than the leader by `HOPELESS`.
+        """The contenders without those slower than the script's own settings, and than the leader by `FAR_BEHIND`.
 
         Both must hold in every round, the latter in the trials too. Most such contenders are the settings of an expert,
         which every finals measure.
@@ -101,7 +101,7 @@ class Standing:
             rounds = [index for index in own.keys() & best.keys() & scripts.keys() if own[index]]
             rate = running[number].samples_per_second or math.inf
             in_trials = (running[leader].samples_per_second or 0.0) / rate
-            is_far = min([in_trials, *(best[index] / own[index] for index in rounds)]) >= HOPELESS
+            is_far = min([in_trials, *(best[index] / own[index] for index in rounds)]) >= FAR_BEHIND
             return bool(rounds) and is_far and all(own[index] < scripts[index] for index in rounds)
 
         hopeful = {n: trial for n, trial in running.items() if n == baseline.number or not is_hopeless(n)}
@@ -109,7 +109,7 @@ class Standing:
 
     def in_doubt(self) -> dict[int, FinishedTrial]:
         """The contenders for further rounds: all but those probably slower than the leader, and the baseline."""
-        finals, calm = self.counted, self.contenders.keys() - thrashing(self.records)
+        finals, calm = self.finals, self.contenders.keys() - thrashing(self.records)
         means = {number: self.latest_rate(number) for number in calm or self.contenders}
         leader = max(means, key=lambda number: means[number])
         against = {
@@ -132,7 +132,7 @@ class Standing:
         """
         if self.baseline is None:
             return False
-        finals, own = self.counted, self.baseline.number
+        finals, own = self.finals, self.baseline.number
         ratios = {number: self.compare(finals, number, own) for number in self.contenders if number != own}
         known = {number: comparison for number, comparison in ratios.items() if comparison is not None}
         gains = [number for number, comparison in known.items() if comparison.is_gain]
@@ -146,7 +146,7 @@ class Standing:
         """Suspects with too few quiet rounds that look faster than the script's own settings, the fastest first."""
         if self.baseline is None:
             return ()
-        finals, quiet, own = as_finals(self.records), self.counted, self.baseline.number
+        finals, quiet, own = as_finals(self.records), self.finals, self.baseline.number
         found = {}
         for number in final_doubts.suspects(self.contenders, self.baseline.settings):
             beside = self.compare(finals, number, own)

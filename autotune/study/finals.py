@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from autotune.measure.paired import round_order
 from autotune.model.events import FinalFinished, FinalsStarted, FinalStarted, OnEvent
@@ -22,12 +21,10 @@ from autotune.study.final_choice import FinalsResult, choose, hidden_gain, witho
 from autotune.study.final_contenders import Candidates
 from autotune.study.final_runs import FinalRuns
 from autotune.study.final_standing import Standing, standing_of
+from autotune.study.measuring import Measuring
 from autotune.study.stop import StopRequest
 from autotune.study.trial_rounds import PLAIN_WORDS, counted_trials, plainly_faster, rounds_of_trials
 from autotune.units import format_seconds
-
-if TYPE_CHECKING:  # commands that only report import this module too, and must not load Optuna
-    from autotune.study.measuring import Measuring
 
 LATE_LOOKS = 6
 """Rounds after which the finals look at the comparisons less often: each look is a chance to find a gain by luck."""
@@ -44,6 +41,7 @@ class _Rounds:
     running: dict[int, FinishedTrial]
     """Contenders of the last round."""
     num_planned: int
+    """Rounds to measure, if the time allows; less when the rounds so far decided."""
     num_whole: int
     """Rounds that measured every contender still running."""
     num_late: int
@@ -76,6 +74,8 @@ class Finals:
         """Whether a run was ended from outside, before the limit of its time."""
         self._announcement: FinalsStarted | None = None
         """The event to send before the first run of the finals; None when sent, or when no round is left."""
+        self._num_without_runs = 0
+        """Rounds before the first run: 1 where the trials count as the first round. Events do not count it."""
 
     def run(
         self,
@@ -143,6 +143,7 @@ class Finals:
         """The event that begins the finals."""
         num_left = sum(not self._runs.is_whole(index, contenders) for index in range(num_planned))
         of_trials = rounds_of_trials(self._runs.of(contenders), trials)
+        self._num_without_runs = int(0 in of_trials)
         return FinalsStarted(
             numbers=tuple(contenders),
             num_rounds=num_left,
@@ -205,18 +206,18 @@ class Finals:
         of_trials = rounds_of_trials(self._runs.of(contenders), {**chosen, **trials})
         num_run = max(0, num_whole - len(of_trials))
         shortened = self._shortened(rounds.num_late, len(running), rounds.num_planned - (0 in of_trials), num_run)
-        counted = self._count_plain_gain(contenders, running, chosen, num_whole) if not trials else {}
-        running = counted or running
+        plain_pair = self._count_plain_gain(contenders, running, chosen, num_whole) if not trials else {}
+        running = plain_pair or running
         # A dropped contender has fewer rounds than an interval needs.
         has_runs = bool(self._runs.of(contenders))
         result = self._choice(running) if has_runs else without_runs(contenders, self._baseline)
         if result is None:
             return None
-        is_compared = len(contenders) == 1 or num_whole >= LEAST_ROUNDS or bool(counted)
+        is_compared = len(contenders) == 1 or num_whole >= LEAST_ROUNDS or bool(plain_pair)
         is_incomplete = is_compared and num_whole - is_known < rounds.num_planned
         hidden = hidden_gain(result, self._standing(running)) if is_incomplete else ""
         told = (*result.told, hidden) if hidden and hidden not in result.told else result.told
-        shortened += PLAIN_WORDS if counted and result.comparison is not None else ""
+        shortened += PLAIN_WORDS if plain_pair and result.comparison is not None else ""
         return replace(result, is_compared=is_compared, is_open=bool(hidden), told=told, shortened=shortened)
 
     def _standing(self, contenders: Mapping[int, FinishedTrial]) -> Standing:
@@ -318,36 +319,40 @@ class Finals:
             if self._stop.level:
                 return
             limit_s = self._budget.final_window_s([*order[position:], *num_later * order])
-            self._on_event(FinalStarted(round=round_index, number=number))
+            self._on_event(FinalStarted(round=round_index - self._num_without_runs, number=number))
             needed = [*order[position + 1 :], *num_needed * order]
             later = LaterFinals(
                 others_s=self._budget.round_s([other for other in needed if other != number]),
                 num_alike=needed.count(number),
             )
-            result = self._run(contenders[number].settings, number, limit_s, later)
+            result = self._run(contenders[number].settings, limit_s, later)
             if result.outcome is Outcome.INTERRUPTED:
                 self._is_cut_off = self._is_cut_off or self._budget.left_to_finals_s > 0
                 return
+            self._note_price(number, contenders[number].settings, result)
             self._runs.add(round_index, number, contenders[number].settings, result)
             self._repository.add_spent(self._study, self._budget.unsaved_s())
-            self._on_event(FinalFinished(round=round_index, number=number, result=result))
+            told_round = round_index - self._num_without_runs
+            self._on_event(FinalFinished(round=told_round, number=number, result=result))
 
-    def _run(self, settings: Settings, number: int, window_limit_s: float, later: LaterFinals) -> TrialResult:
-        """Measures a contender, and notes the price of the run."""
-        result = self._measuring.measure(
+    def _run(self, settings: Settings, window_limit_s: float, later: LaterFinals) -> TrialResult:
+        return self._measuring.measure(
             settings, is_final=True, is_shared=self._is_shared, window_limit_s=window_limit_s, later=later
         )
-        if result.measurement is not None:
-            self._budget.runs.final_took(
-                result.wall_s,
-                window_s=result.measurement.window_s,
-                number=number,
-                settings=settings,
-                is_live=result.is_live,
-                switch_s=result.durations_s.get(SWITCH),
-                left_out_s=result.left_out_s,
-            )
-        return result
+
+    def _note_price(self, number: int, settings: Settings, result: TrialResult) -> None:
+        """Tells the budget what a run took."""
+        if result.measurement is None:
+            return
+        self._budget.runs.final_took(
+            result.wall_s,
+            window_s=result.measurement.window_s,
+            number=number,
+            settings=settings,
+            is_live=result.is_live,
+            switch_s=result.durations_s.get(SWITCH),
+            left_out_s=result.left_out_s,
+        )
 
 
 def is_look(num_rounds: int) -> bool:

@@ -1,4 +1,4 @@
-"""Measures settings with the user's script: a run in the time, and a second where the first tells too little."""
+"""Measures settings with the user's script: a run within the time, and a second run if the first tells too little."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from autotune.verdict.judge import has_diverged
 from autotune.verdict.skipped_steps import own_skipped_share
 
 DOUBT_SHARE = 0.06
-"""Largest price of a second run, as a share of the given time, for settings that failed in a process of several trials
-in a way that the process may have caused: most fail in any process."""
+"""Largest price of a second run, as a share of the given time, for settings whose failure an earlier measurement of the
+process may have caused: most of them fail in any process."""
 LOST_WORKER = "DataLoader worker"
-"""What torch's errors name when a loader's worker raised, was killed, or ended."""
+"""Words of torch's error when a loader's worker raised, was killed or ended."""
 MAX_REPEATS = 3
 """Most trials that a search throws away because the device was disturbed."""
 MAX_FINAL_REPEATS = 4
@@ -53,10 +53,10 @@ class Measuring:
         stop: The user's request to end.
         on_event: Receives notices and the progress of runs.
         quiet: Waits for a quiet machine before a run; None does not wait.
-        start_afresh: Lets trials start without the probe's outputs, when the baseline fails; whether that makes a
-            difference.
+        start_afresh: Lets trials start without the probe's outputs, when the baseline fails; returns whether that makes
+            a difference.
         recorded: Gives the trials of the study in the database.
-        now_and_then: Called while a run lasts.
+        now_and_then: Called while a run lasts, to renew the study's lease.
     """
 
     def __init__(
@@ -162,19 +162,22 @@ class Measuring:
         )
         first = self._undisturbed(job, is_final=is_final, later=later)
         is_again = self._has_learned_its_end(first) or _may_be_accident(job, first, is_final=is_final)
-        is_doubtful = _may_be_the_process(self._with_own_skips(job), first)
-        if is_doubtful:
-            is_again = not is_final and self._affords_doubt(settings)
+        is_doubtful = not is_final and _may_owe_to_process(self._with_own_skips(job), first)
+        if is_doubtful and not is_again:
+            is_again = self._affords_doubt(settings)
         has_time = self._budget.left_to_finals_s if is_final else self._limit_s(self._script_end.written_to(job))
         if not is_again or self._stop.level or not has_time:
             return first
         note = _note_on(first)
         self._on_event(Notice(message=f"The trial is run again. {note}", is_warning=False))
-        if is_own and first.outcome.is_failed and self._search.history.best is None:
+        is_scripts = job.request.settings == job.script_settings
+        if is_scripts and first.outcome.is_failed and self._search.history.best is None:
             self._start_afresh()
         second = self._undisturbed(job, is_final=is_final, later=later)
         if second.outcome is Outcome.INTERRUPTED and is_doubtful:
             return first
+        if not is_final and _has_lost_worker_live(first) and second.outcome is Outcome.OK:
+            self._budget.forbid_sharing()  # Finals in one process would lose the worker again in each round.
         return replace(second, notes=(*second.notes, note))
 
     def compute_rate(self, settings: Settings, factor: int) -> float | None:
@@ -212,7 +215,7 @@ class Measuring:
         self.ends_at_s = self._budget.spent_s + left_s
         job = replace(job, ends_by=time.monotonic() + left_s)
         handle = self._runner.start(job)
-        wait_for(handle, self._stop, now_and_then=lambda: self._look(handle))
+        wait_for(handle, self._stop, now_and_then=lambda: self._watch(handle))
         result = handle.result()
         self._learn_keeping(job, result)
         # The script's error message goes to the terminal, into notes, and into Optuna's tables.
@@ -240,7 +243,7 @@ class Measuring:
         is_fresh = not self.goes_on(settings) if self.is_live else None
         price_s = self._budget.cautious_trial_s(settings, is_fresh=is_fresh)
         # A larger batch is measured for a note alone: the finals can start anew after it.
-        is_for_note = job.request.batch_probe_factor is not None
+        is_for_note = (job.request.batch_probe_factor or 1) > 1
         return self._budget.limit_s(price_s, is_alone=is_for_note or self._is_alone(job))
 
     def _is_alone(self, job: TrialJob) -> bool:
@@ -257,8 +260,8 @@ class Measuring:
         self._progress.waits()
         return self._quiet.wait(lambda: bool(self._stop.level), holds_memory=self.has_process)
 
-    def _look(self, run: Run) -> None:
-        """Tells the progress of a running measurement."""
+    def _watch(self, run: Run) -> None:
+        """Renews the lease, and tells the progress of a running measurement."""
         self._now_and_then()
         self._progress.look(run)
 
@@ -305,7 +308,7 @@ def _note_on(first: TrialResult) -> str:
     return f"A first run ended {first.outcome}: {first.why}"
 
 
-def _may_be_the_process(job: TrialJob, result: TrialResult) -> bool:
+def _may_owe_to_process(job: TrialJob, result: TrialResult) -> bool:
     """Whether earlier measurements of the process may be the reason of a failure, so that a new process tells more."""
     return result.is_doubtful_over_cap or _has_diverged_live(job, result) or _has_lost_worker_live(result)
 
@@ -321,7 +324,7 @@ def _has_lost_worker_live(result: TrialResult) -> bool:
     """Whether a loader's worker failed in the process of several trials.
 
     A dataset may open its file at the first sample. Without workers the training process opened the file in an earlier
-    trial, and workers forked now share its position: a dataset of records read broken ones, and raised.
+    trial, and workers forked now share its position: such a dataset read broken records, and raised an error.
     """
     errors = [rank.error.message for rank in result.ranks if rank.error is not None]
     return result.is_live and result.outcome is Outcome.CRASHED and any(LOST_WORKER in text for text in errors)

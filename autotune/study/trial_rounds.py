@@ -98,7 +98,7 @@ def plainly_faster(standing: Standing, chosen: Mapping[int, TrialResult], num_ro
 
 
 def _gains(standing: Standing, num_rounds: int) -> dict[int, list[float]]:
-    """Gain in each round of the contenders that were measured, beside the baseline, in all of so many rounds."""
+    """Gain in each round, of the contenders measured in each of `num_rounds` rounds, as the baseline was."""
     rates: dict[int, dict[int, float]] = {}
     failed: set[int] = set()
     for record in standing.records:

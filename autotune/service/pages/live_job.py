@@ -188,7 +188,8 @@ def tell(job: LiveJob, event: Document) -> None:
         job.trials[number] = LiveTrial(number, event.get("settings") or {}, str(event.get("stage", "")), event)
         job.doing, job.gauges = f"Trial {number} has ended.", {}
     elif name == "larger_batch_started":
-        job.doing = "Measuring whether a larger batch would be faster."
+        is_larger = int(event.get("factor", 2)) > 1
+        job.doing = f"Measuring {'a larger batch' if is_larger else 'the batch as it is'}, for advice."
     elif name == "finals_started":
         numbers = ", ".join(str(number) for number in event.get("numbers", ()))
         job.doing = f"Finals: trials {numbers} run again in turns."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autotune.model.outcome import Outcome
 from autotune.search.beside_load import (
     STAGE,
     first_above_suspicion,
@@ -66,6 +67,26 @@ def test_a_first_rival_above_suspicion_is_tried_at_once():
     assert candidate is not None and candidate.settings == CALM
     quiet = history(trial(1, BOTH, 520.0), is_loaded=False)
     assert first_above_suspicion(quiet, SPACE) is None
+
+
+def test_a_slower_rival_above_suspicion_does_not_stand_in_the_way():
+    slower = trial(1, replace(OWN, prefetch_factor=4), 100.0)
+    candidate = first_above_suspicion(history(slower, trial(2, BOTH, 520.0)), SPACE)
+    assert candidate is not None and candidate.settings == CALM
+
+
+def test_a_first_rival_above_suspicion_is_tried_once_whatever_comes_of_it():
+    further = replace(BOTH, prefetch_factor=4)
+    failed = replace(trial(2, CALM, outcome=Outcome.CRASHED), stage=STAGE)
+    found = history(trial(1, BOTH, 520.0), failed, trial(3, further, 540.0))
+    assert first_above_suspicion(found, SPACE) is None
+    assert without_changes_for_load(found, SPACE) is not None, "at the end of the search"
+
+
+def test_settings_that_stay_under_suspicion_by_what_was_asked_are_not_tried_early():
+    asked = replace(space_of(num_workers=(0, 2, 4), intra_op_threads=(1,)), script_settings=OWN)
+    passive = replace(BOTH, omp_wait_policy=OmpWaitPolicy.PASSIVE)
+    assert first_above_suspicion(history(trial(1, passive, 520.0)), asked) is None
 
 
 def test_with_a_rival_above_suspicion_the_leader_waits_for_the_end_of_the_search():

@@ -500,19 +500,23 @@ def test_a_trial_that_may_end_the_only_process_for_the_finals_needs_twice_its_ti
 def test_a_larger_batch_is_run_only_if_the_finals_can_start_and_build_again_afterwards():
     """A speaker model on an H200: 75 s were left; the larger batch took 39 s, and the winner's process along."""
     clock = Clock()
-    budget = Budget(180.0, 13.0, clock)
-    budget.allow_sharing(lambda: True)
-    budget.runs.trial_took(10.0, window_s=5.1, number=0, startup_s=2.2)
-    budget.runs.trial_took(14.2, window_s=4.3, number=1, is_fresh=False, switch_s=6.7)
     compiled = Settings(compile=True, compile_mode=CompileMode.REDUCE_OVERHEAD)
-    budget.runs.trial_took(54.2, window_s=1.6, number=2, settings=compiled, is_fresh=False, switch_s=49.0)
-    budget.runs.trial_took(2.7, is_fresh=False)
-    budget.keep_for((0, 2), is_in_process=True)
-    clock.now_s += 92.0
-    assert budget.affords_shared_rounds(LEAST_ROUNDS, (0, 2))
-    assert not budget.affords_larger_batch(compiled) and budget.affords_larger_batch(Settings())
-    clock.now_s -= 92.0
-    assert budget.affords_larger_batch(compiled)
+
+    def budget_of(total_s):
+        budget = Budget(total_s, 13.0, clock)
+        budget.allow_sharing(lambda: True)
+        budget.runs.trial_took(10.0, window_s=5.1, number=0, startup_s=2.2)
+        budget.runs.trial_took(14.2, window_s=4.3, number=1, is_fresh=False, switch_s=6.7)
+        budget.runs.trial_took(54.2, window_s=1.6, number=2, settings=compiled, is_fresh=False, switch_s=49.0)
+        budget.runs.trial_took(2.7, is_fresh=False)
+        budget.keep_for((0, 2), is_in_process=True)
+        return budget
+
+    short, long = budget_of(180.0), budget_of(400.0)
+    clock.now_s += 80.0
+    assert short.affords_shared_rounds(LEAST_ROUNDS, (0, 2))
+    assert not short.affords_larger_batch(compiled) and short.affords_larger_batch(Settings())
+    assert long.affords_larger_batch(compiled)
 
 
 def test_the_batch_as_it_is_is_measured_again_only_if_the_finals_keep_their_time():

@@ -32,6 +32,9 @@ class Bench:
     rates: dict[int, float | None] = field(default_factory=lambda: {1: 1000.0, 2: 1310.0, 4: 1580.0})
     largest: int = 10_000
     total_s: float = 1000.0
+    run_s: float = 0.0
+    """Time of a measurement."""
+    spent_s: float = 0.0
     is_stopped: bool = False
     spec: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -40,10 +43,11 @@ class Bench:
     def compute_rate(self, settings: Settings, factor: int) -> float | None:
         assert settings.batch_size is not None
         self.asked.append((settings.batch_size, factor))
+        self.spent_s += self.run_s
         return self.rates[factor]
 
     def run(self, best: FinishedTrial | None = BEST, num_trials: int = LEAST_TRIALS) -> tuple[BatchGain, ...]:
-        budget = Budget(self.total_s, 0.0, lambda: 0.0)
+        budget = Budget(self.total_s, 0.0, lambda: self.spent_s)
         budget.runs.trial_took(10.0, window_s=4.0)
         probe = BatchProbe(
             spec=search_spec(**self.spec),
@@ -68,6 +72,15 @@ def test_what_does_not_fit_is_not_run() -> None:
     bench = Bench(largest=64)
     assert [gain.factor for gain in bench.run()] == [2]
     assert bench.asked == [(32, 2), (32, 1)]
+
+
+def test_a_batch_is_not_tried_without_time_to_compare_it() -> None:
+    asked = set()
+    for total_s in range(40, 160, 4):
+        bench = Bench(total_s=float(total_s), run_s=6.0)
+        bench.run()
+        asked.add(tuple(factor for _, factor in bench.asked))
+    assert asked == {(), (2, 1), (2, 4, 1)}
 
 
 def test_a_machine_that_became_faster_makes_no_gain() -> None:

@@ -581,15 +581,16 @@ def test_weights_broken_in_the_process_of_several_trials_are_tried_again(bench, 
 
 
 @pytest.mark.parametrize(
-    ("start", "message", "num_runs"),
+    ("start", "message", "is_final", "num_runs"),
     [
-        (StartKind.LIVE, "Caught ValueError in DataLoader worker process 1.", 2),
-        (StartKind.LIVE, "DataLoader worker (pid(s) 71) exited unexpectedly", 2),
-        (StartKind.LIVE, "view size is not compatible", 1),
-        (StartKind.FORKED, "Caught ValueError in DataLoader worker process 1.", 1),
+        (StartKind.LIVE, "Caught ValueError in DataLoader worker process 1.", False, 2),
+        (StartKind.LIVE, "DataLoader worker (pid(s) 71) exited unexpectedly", False, 2),
+        (StartKind.LIVE, "Caught ValueError in DataLoader worker process 1.", True, 2),
+        (StartKind.LIVE, "view size is not compatible", False, 1),
+        (StartKind.FORKED, "Caught ValueError in DataLoader worker process 1.", False, 1),
     ],
 )
-def test_a_worker_lost_in_the_process_of_several_trials_is_tried_again(bench, start, message, num_runs):
+def test_a_worker_lost_in_the_process_of_several_trials_is_tried_again(bench, start, message, is_final, num_runs):
     """Workers share the file that the dataset opened in the process, before there were workers; a new process tells."""
     one = bench(start="live")
     one.loop()._trial(one.search.ask())
@@ -609,7 +610,7 @@ def test_a_worker_lost_in_the_process_of_several_trials_is_tried_again(bench, st
 
     settings = replace(one.space.script_settings, num_workers=2)
     one.budget.runs.trial_took(5.0, window_s=3.0, number=0)
-    found = one.loop(Losing(one.measure, FACTS)).measuring.measure(settings, is_final=False)
+    found = one.loop(Losing(one.measure, FACTS)).measuring.measure(settings, is_final=is_final)
     assert found.outcome is (Outcome.OK if num_runs == 2 else Outcome.CRASHED)
     assert len(runs) == num_runs
 
