@@ -43,6 +43,8 @@ GRADIENT_AGREEMENT = 0.35
 RUNS_OF_AN_ANSWER = 4
 """Fewest runs of a verified answer: the baseline and another trial, twice each. A step with the batch in parts comes
 only if the time suffices for these runs too, each as long as the probe."""
+WITHOUT_CUDA = ("not compiled with CUDA", "Found no NVIDIA driver", "No CUDA GPUs are available")
+"""Words of torch's errors where a script asks for CUDA without a usable GPU, with torch for the CPU and for CUDA."""
 WITHOUT_OUTPUTS = (
     "A run failed where the probe did not; from now on runs find the caches that the probe filled, and nothing else of "
     "what it wrote."
@@ -259,7 +261,7 @@ def _failure(result: ProbeResult, jobs: Jobs) -> AutotuneError:
         return EveryTrialFailedError(
             f"The probe was not through in all the time of the search, {format_seconds(jobs.spec.budget_s)}: the "
             "script takes longer for its start and its first optimizer steps.",
-            "Give the search more --time, or let a step be shorter, with a smaller batch for instance.",
+            "Give the search more --time, or the script less to do before its first optimizer steps and in each of them.",
         )
     return EveryTrialFailedError(
         f"The script did not get through its probe: {mask_text(result.reason)}", _what_to_do(result, jobs)
@@ -291,6 +293,11 @@ def _what_to_do(result: ProbeResult, jobs: Jobs) -> str:
     """Advice for a script that did not train, with the end of the script's output."""
     command = shlex.join(mask_arguments(jobs.spec.command))
     advice = f"See that it trains for some optimizer steps when it is started by itself: {command}"
+    if jobs.target.device.is_cpu and any(words in result.reason for words in WITHOUT_CUDA):
+        advice = (
+            "The script asks for CUDA, and torch finds no GPU here. Search on the machine where it trains, or start it "
+            "with its own option for training on the CPU, if it has one."
+        )
     printed = last_lines(mask_text(result.log_tail))
     parts = [f"The last lines that it printed:\n{printed}"] if printed else []
     if result.escaped:

@@ -254,6 +254,30 @@ def test_files_that_a_failed_probe_changed_are_named():
     assert "1 file of yours was changed or removed" in failed.value.hint and "ckpt.pt" in failed.value.hint
 
 
+class Fails:
+    """A runner of a script that does not get through its probe."""
+
+    def __init__(self, reason):
+        self.reason = reason
+
+    def start(self, job):
+        return OneRun(ProbeResult(facts=None, reason=self.reason))
+
+
+@pytest.mark.parametrize(
+    ("reason", "asks_for_cuda"),
+    [
+        ("AssertionError: Torch not compiled with CUDA enabled", True),
+        ("RuntimeError: Found no NVIDIA driver on your system.", True),
+        ("ValueError: no data at /d", False),
+    ],
+)
+def test_a_script_that_asks_for_cuda_on_a_machine_without_is_told_so(reason, asks_for_cuda):
+    with pytest.raises(EveryTrialFailedError) as failed:
+        probe_under("1GiB", Fails(reason))
+    assert ("The script asks for CUDA, and torch finds no GPU here." in failed.value.hint) is asks_for_cuda
+
+
 @pytest.mark.parametrize(
     ("has_outputs", "was_cut_off", "messages"),
     [
