@@ -261,7 +261,7 @@ def _failure(result: ProbeResult, jobs: Jobs) -> AutotuneError:
         return EveryTrialFailedError(
             f"The probe was not through in all the time of the search, {format_seconds(jobs.spec.budget_s)}: the "
             "script takes longer for its start and its first optimizer steps.",
-            "Give the search more --time, or the script less to do before its first optimizer steps and in each of them.",
+            "Give the search more --time, or the script less to do before its first optimizer steps and in each one.",
         )
     return EveryTrialFailedError(
         f"The script did not get through its probe: {mask_text(result.reason)}", _what_to_do(result, jobs)
