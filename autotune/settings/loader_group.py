@@ -18,7 +18,10 @@ def why_no_loader(case: ScriptCase) -> str:
     if case.facts.loader is None:
         return "no torch DataLoader was seen to train"
     if "several_loaders" in case.facts.notes:
-        return "several loaders train side by side, and which one to tune is not ours to guess"
+        return (
+            "several loaders train side by side, and which one to tune is not ours to guess; an argument of the script for "
+            "their workers can be searched, as in --set jobs=2,4 --map jobs=--jobs={}"
+        )
     if "replays_batches" in case.facts.notes:
         return (
             "itertools.cycle keeps the first epoch's batches and never asks the loader for more, so that trials, which "

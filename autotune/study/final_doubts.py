@@ -11,11 +11,10 @@ from autotune.model.outcome import Outcome
 from autotune.model.trial_records import FinalRecord
 from autotune.search.history import FinishedTrial
 from autotune.settings import Settings, changes_for_load
+from autotune.study.final_rates import NORMAL_95
 
 LEAST_QUIET = 2
 """Fewest quiet rounds that decide without the disturbed ones: a comparison needs two."""
-NORMAL_95 = 1.96
-"""Half of a 95 % interval in standard deviations."""
 
 
 def suspects(contenders: Mapping[int, FinishedTrial], own: Settings) -> frozenset[int]:

@@ -8,12 +8,14 @@ from statistics import fmean, stdev
 
 from autotune.measure.pair_interval import MOST_TYPICAL_SPREAD, TYPICAL_RUN_SPREAD, half_width
 from autotune.measure.paired import SHARED_ERROR
-from autotune.model.result import TrialResult
+from autotune.model.result import Measurement, TrialResult
 from autotune.model.search_result import Steadiness
 from autotune.model.trial_records import FinalRecord
 
 CONFIDENCE = 0.95
 """Confidence of the interval of a published rate."""
+NORMAL_95 = 1.96
+"""Half of a 95 % interval in standard deviations."""
 
 
 def rate_of(result: TrialResult) -> float:
@@ -55,18 +57,30 @@ def published_rate(records: Sequence[FinalRecord], number: int) -> tuple[float, 
 
     None when the finalist was never measured. The interval knows the spread of a finalist's own rounds and of the other
     finalists' rounds (`autotune.measure.pair_interval`), and allows for rounds in the process of other runs as a
-    comparison does. With a single round, the interval is the round's own.
+    comparison does. A single round has the window's own interval, widened by the spread of the other finalists' rounds
+    or the usual spread of runs, whichever is larger.
     """
     results = [record.result for record in records if record.number == number]
     measured = [result.measurement for result in results if result.measurement is not None]
     if not measured:
         return None
     if len(measured) == 1:
-        return measured[0].samples_per_second, (measured[0].low, measured[0].high)
+        return _of_single_round(measured[0], _typical_spread(records, number))
     rates = [math.log(measurement.samples_per_second) for measurement in measured]
     mean, half = fmean(rates), half_width(rates, _typical_spread(records, number), CONFIDENCE)
     half += SHARED_ERROR * fmean(result.is_live for result in results if result.measurement is not None)
     return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))
+
+
+def _of_single_round(window: Measurement, run_spread: float) -> tuple[float, tuple[float, float]]:
+    """The rate of a window with the interval at 95 % for another run: the errors of window and run in quadrature.
+
+    Runs of the same settings differ by more than a window shows: a sentence "22.2 [20.7, 23.7]" rested on one run, and
+    another run of the search had said 6.6.
+    """
+    rate = window.samples_per_second
+    half = math.hypot((window.high - window.low) / 2 / rate, NORMAL_95 * run_spread)
+    return rate, (rate * math.exp(-half), rate * math.exp(half))
 
 
 def _typical_spread(records: Sequence[FinalRecord], number: int) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from autotune.measure.pair_interval import TYPICAL_RUN_SPREAD
 from autotune.measure.paired import SHARED_ERROR
 from autotune.model.events import Event, FinalsStarted
 from autotune.model.outcome import Outcome
@@ -20,7 +21,7 @@ from autotune.search.history import FinishedTrial, History
 from autotune.settings import Precision, Settings
 from autotune.study.budget import FINAL_WINDOW_S, NUM_ROUNDS, Budget, LaterFinals
 from autotune.study.final_choice import FinalsResult, tie_key
-from autotune.study.final_rates import published_rate
+from autotune.study.final_rates import NORMAL_95, published_rate
 from autotune.study.finals import Finals
 from autotune.study.measuring import NO_LATER_FINALS
 from autotune.study.notes import notes_of
@@ -738,13 +739,13 @@ def test_the_scripts_own_settings_stay_where_nobody_is_through_all_rounds() -> N
     assert result.comparison is None
 
 
-def test_a_single_contender_that_fails_once_keeps_the_figure_of_its_other_run_with_its_interval() -> None:
-    """What one run cannot know is in no interval of it, but one of no width would say that it knows all."""
+def test_the_interval_of_a_single_run_knows_how_much_runs_differ() -> None:
     result = Bench(1000.0, failing=((1, 0, Outcome.INVALID),)).run()
     assert result.winner.number == 0
-    rate, interval = published_rate(result.records, 0) or (0.0, (0.0, 0.0))
+    rate, (low, high) = published_rate(result.records, 0) or (0.0, (0.0, 0.0))
     assert rate == pytest.approx(100.0, rel=0.01)
-    assert interval == pytest.approx((0.98 * rate, 1.02 * rate))
+    assert rate / low == pytest.approx(high / rate)
+    assert math.log(high / rate) == pytest.approx(math.hypot(0.02, NORMAL_95 * TYPICAL_RUN_SPREAD))
 
 
 def test_settings_that_cannot_be_compared_with_the_scripts_own_do_not_win() -> None:
