@@ -240,7 +240,7 @@ class SearchResult:
     verifications: tuple[Verification, ...] = ()
     """Later comparisons of the script with the best settings, by real runs, the newest last."""
     enough_s: float | None = None
-    """Total time in seconds enough to compare one other setting; None for a search that was not too short."""
+    """Total time in seconds, sufficient to compare one setting with the script's own; None unless too short."""
 
     def document(self) -> dict[str, Any]:
         """The document printed by `--json`."""

@@ -9,12 +9,12 @@ from autotune.protocol.entry_points import INJECT
 
 
 def absolute_entries(value: str, cwd: str) -> str:
-    """The variable with absolute entries, as Python makes them at its start; empty for an empty variable.
+    """PYTHONPATH with absolute entries, as after the start of Python in the script's folder; empty stays empty.
 
-    A fork server starts in another folder than the script, where `PYTHONPATH=.` would be that folder.
+    A fork server does not start in the script's folder, and would read `PYTHONPATH=.` as the server's own folder.
 
     Args:
-        value: The variable as the user has set it; an empty entry between separators is the working folder.
+        value: The variable as set by the user; an empty entry between separators is the working folder.
         cwd: Working folder of the script.
     """
     if not value:
@@ -23,7 +23,7 @@ def absolute_entries(value: str, cwd: str) -> str:
 
 
 def with_inject(value: str, cwd: str) -> str:
-    """The variable with our folder in front, for a process to which autotune is attached.
+    """PYTHONPATH with our folder in front, for a process of the script with autotune attached.
 
     Args:
         value: As for `absolute_entries`.

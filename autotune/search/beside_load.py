@@ -1,4 +1,4 @@
-"""Tries the fastest settings without their changes for loaded machines, in searches beside other load. Pure.
+"""Tries the fastest settings without changes for loaded machines, in searches beside foreign load. Pure.
 
 Beside a program on one of two cores, a script with a single thread trained 3.2 times as fast as with two threads; on a
 quiet machine the same script trained two thirds as fast. Passive waiting and fewer workers mislead in the same way.
@@ -27,7 +27,7 @@ def is_suspect(trial: FinishedTrial, baseline: FinishedTrial | None) -> bool:
 def without_changes_for_load(history: History, space: SearchSpace) -> Candidate | None:
     """The next trial: the fastest settings without changes for loaded machines; None if tried before, or unchanged.
 
-    Changes that the user asked for, by a range without the script's own value, stay.
+    Changes asked for by the user, by a range without the script's own value, stay.
     """
     own = history.script_settings
     leader = history.best
@@ -45,11 +45,11 @@ def without_changes_for_load(history: History, space: SearchSpace) -> Candidate 
 
 
 def first_above_suspicion(history: History, space: SearchSpace) -> Candidate | None:
-    """The next trial, where every faster rival of the script's own settings is a suspect; at most once in a study.
+    """The fastest settings without changes for loaded machines, as an early trial; at most one per study.
 
-    The settings are the fastest ones without changes for loaded machines. Beside other load that does not end, only
-    these can be published, and a short search has no time for the trial at its end. None as well where such changes
-    are asked for, and stay.
+    Under lasting foreign load no gain by such changes is published, and a short search has no time left for the trial
+    at the end. None if a rival without such changes is already faster than the script's own settings, and if the user
+    asked for such a change.
     """
     own, baseline = history.script_settings, history.baseline
     if baseline is None or any(trial.stage == STAGE for trial in history.trials):

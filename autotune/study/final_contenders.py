@@ -31,11 +31,11 @@ class Candidates:
     def contenders(self, *, is_chosen: bool) -> dict[int, FinishedTrial]:
         """The baseline and the best trials for which the time suffices, by number.
 
-        Where the fewest rounds of the best trial no longer fit, as after a long compilation, a slower trial with rounds
-        short enough takes the place: a verified gain is worth more than an unverified larger gain. For the same reason
-        a single contender is above suspicion of gains from other load, if possible.
+        After a long compilation the fewest rounds of the best trial may no longer fit the time. Then a slower trial
+        with shorter rounds runs: a verified gain is worth more than an unverified larger gain. For the same reason a
+        single contender beside foreign load has no changes for loaded machines, if possible.
 
-        A baseline whose trial ended as too slow to win is measured too: without it nothing can be published.
+        The baseline is measured even after a trial too slow to win: without the baseline nothing can be published.
 
         Args:
             is_chosen: Whether the finalists were chosen among several trials.
@@ -64,8 +64,8 @@ class Candidates:
     ) -> list[FinishedTrial]:
         """The finalists for rounds in one process, the fastest first; empty where new processes are better or needed.
 
-        New processes are better when the time suffices for FINALS_SLACK times their expected time. One round of new
-        processes is enough where the trials count as the other.
+        New processes are better when the time suffices for FINALS_SLACK times their expected time. When the trials
+        count as one round, a single round of new processes is enough.
 
         Args:
             contenders: The contenders for rounds in new processes.

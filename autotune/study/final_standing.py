@@ -1,4 +1,4 @@
-"""How the contenders of the finals stand after the runs so far: who can still win, and whether the answer is open."""
+"""The standing of the finals after the runs so far: the contenders able to win, and the need for further rounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORTH_A_ROUND = 0.01
 WIDE = 0.05
 """Half the width of an interval from which further rounds are considered."""
 WIDE_SHARE = 0.1
-"""Half the width of a gain's interval as a share of the gain, from which further rounds are worth their time."""
+"""Half the width of a gain's interval as a share of the gain, above which rounds go on; the larger bound counts."""
 BUSY_DEVICE, ALIKE_BLOCKS = 0.9, 0.015
 """Least utilization of the device, and largest half width of a run's interval as a share of the rate, of a run in which
 the device alone set the pace. On the recorded grids 91 of 92 runs with a utilization above 95 % are as narrow, and 3 of
@@ -39,7 +39,7 @@ class Standing:
     """The contenders with their runs so far."""
 
     contenders: Mapping[int, FinishedTrial]
-    """Contenders by number, with the baseline where it is among them."""
+    """Contenders by number, the baseline included if measurable."""
     baseline: FinishedTrial | None
     """The trial of the script's own settings."""
     records: tuple[FinalRecord, ...]
@@ -78,9 +78,8 @@ class Standing:
         """
         failed = {record.number for record in self.records if record.result.outcome is not Outcome.OK}
         failed -= {self.baseline.number} if self.baseline is not None else set()
-        return {number: trial for number, trial in self.contenders.items() if number not in failed} or dict(
-            self.contenders
-        )
+        able = {number: trial for number, trial in self.contenders.items() if number not in failed}
+        return able or dict(self.contenders)
 
     def hopeful(self) -> dict[int, FinishedTrial]:
         """The contenders without those slower than the script's own settings, and than the leader by `FAR_BEHIND`.

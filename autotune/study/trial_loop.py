@@ -194,8 +194,8 @@ class TrialLoop:
         """The rival of the script's own settings to keep time for, and whether only the waiting process has the time.
 
         Returns:
-            The number of the fastest other trial whose fewest rounds fit the time, or of the fastest other trial if no
-            rounds fit; None without another trial. True if these rounds fit only in the waiting process.
+            The number of the fastest rival with time for the fewest rounds; the fastest rival if the time suffices for
+            none, and None without a rival. True if the rounds fit only in the waiting process.
         """
         rivals = [trial for trial in history.feasible if trial.number != own]
         for trial in rivals:

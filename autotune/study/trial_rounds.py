@@ -1,4 +1,4 @@
-"""Trials that count as a round of the finals: unchosen trials, and chosen ones that show a plain gain.
+"""Trials counted as a round of the finals: unchosen trials, and chosen trials with a plain gain.
 
 A chosen trial looks faster than its settings are, because chance helped to choose it. Without a choice the trials are
 as good as a round of finals. Choosing raises a rate by a few percent, and not by half: a plain gain counts anyway.

@@ -54,7 +54,7 @@ LAUNCHERS = frozenset(
     }
     | {"conda", "hatch", "pdm", "pipenv", "poetry", "tox", "nox"}
 )
-"""Programs written in Python that start another script: none of them is itself the script that trains."""
+"""Programs in Python that start a script, and are not the training script themselves."""
 
 _NUM_PROCESSES = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus)(?:=(.*))?")
 _LONGEST_LINE = 4096
