@@ -58,16 +58,17 @@ class Counter:
             self.epoch_length = max(self.epoch_length or 0.0, float(groups["of"]))
         if groups.get("seconds"):
             self.told.append((time_s, float(groups["seconds"])))
-        self._open_stretch(epoch, at)
+        is_pause = bool(self.marks) and time_s - self.marks[-1][0] > self.progress.longest_step_s
+        self._open_stretch(epoch, at, is_pause=is_pause)
         position = at * self.progress.per
         if not self.marks or self.marks[-1][1:] != (position, self._stretch):
             self.marks.append((time_s, position, self._stretch))
         return True
 
-    def _open_stretch(self, epoch: int, at: float) -> None:
-        """Begins a stretch when the count has begun anew: the time between epochs belongs to no rate."""
+    def _open_stretch(self, epoch: int, at: float, *, is_pause: bool) -> None:
+        """Begins a stretch after a pause, and when the count has begun anew: neither time belongs to a rate."""
         last, self._last = self._last, (epoch, at)
-        if last is not None and (epoch != last[0] or at < last[1]):
+        if last is not None and (is_pause or epoch != last[0] or at < last[1]):
             self._stretch += 1
 
     @property
@@ -93,6 +94,8 @@ class Counter:
         stretch."""
         if self.begun_s is None:
             return None
+        if self.progress.ends_epoch:
+            return rate_of(self.marks)
         settled = self.begun_s + settle_s
         if self.told:
             epochs = [seconds for time_s, seconds in self.told if time_s - seconds >= settled]

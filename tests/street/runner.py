@@ -234,8 +234,7 @@ def run_row(script: Script, device: Device, plan: Plan, keep: Callable[[dict[str
         return keep({**line, "outcome": "not run", "why": f"not installed: {', '.join(missing)}"})
     place.empty_out()
     line |= {"outcome": "bare"} if plan.is_bare else facts_of(search(place), script)
-    settled_s = max(script.settle_s, settle_s(line, num_ranks=PROCESSES[device]))
-    for turns in in_turns(place, line["outcome"], settle_s=settled_s):
+    for turns in in_turns(place, line["outcome"], settle_s=settle_s(line, num_ranks=PROCESSES[device])):
         keep({**line, **turns, "is_partial": True})
         line |= turns
     return keep(line)
@@ -370,8 +369,8 @@ def in_turns(place: Place, found: str, *, settle_s: float = 0.0) -> Iterator[dic
         found: Outcome of the search.
         settle_s: Least seconds of every run to leave out before counting.
     """
-    limits = place.plan.limits.with_settle(settle_s)
     typed, script = place.script.arguments[place.device], place.script
+    limits = place.plan.limits.of(script, settle_s)
     contenders = {"script": place.command(typed)}
     if found in ("tuned", "no gain") and place.config.exists():
         contenders["run"] = place.autotuned("run", ["--config", str(place.config)], typed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,11 @@ class Progress:
     """Samples per unit of the position, or of an epoch with the group `seconds`, all processes together; above 0."""
     has_open_line: bool = False
     """True for lines that end with the beginning of the next: a line counts when its text comes. `at` is needed."""
+    ends_epoch: bool = False
+    """True for one line at the end of each epoch: the rate begins at the first line, before which an epoch settled."""
+    longest_step_s: float = math.inf
+    """Seconds between two lines that are training at most; a longer time, such as cuDNN's search for the kernels of a
+    new size, belongs to no rate, as in the figures of autotune."""
 
     def search(self, line: str) -> re.Match[str] | None:
         """The match in one line of output, or None."""
@@ -78,8 +84,11 @@ class Script:
     """The arguments of an expert; `+ ...` follows the arguments of a user."""
     no_expert: str = ""
     """Reason for the lack of an expert's arguments on further devices."""
-    settle_s: float = 0.0
-    """Seconds of every run to leave out before counting, for a script that is slow at first by itself."""
+    settle_s: float | None = None
+    """Seconds to leave out before counting, in place of the plan's: more for a script that is slow at first by itself,
+    fewer for short epochs with long pauses between. Full queues of a loader and compilation may ask for more."""
+    window_s: float | None = None
+    """Seconds to count, in place of the plan's."""
     no_progress: str = ""
     """Reason for output without progress."""
     data: Mapping[Device, Data] | Data | None = None

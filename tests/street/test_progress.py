@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,8 +97,29 @@ def test_builds_and_full_queues_of_a_loader_are_left_out() -> None:
     assert settle_s(line) == 4 * 40 * 2 * 100 / 800
     assert settle_s({**line, "settings": {"compile": True}}) == 30.0
     assert settle_s({"outcome": "too short"}) == 0.0
-    assert Limits(settle_s=5.0).with_settle(30.0).settle_s == 30.0
-    assert Limits(settle_s=5.0).with_settle(0.0).settle_s == 5.0
+
+
+def test_a_script_has_limits_of_its_own_and_builds_may_ask_for_more() -> None:
+    limits, script = Limits(settle_s=5.0, window_s=20.0), SCRIPTS[0]
+    assert limits.of(script, 30.0) == replace(limits, settle_s=30.0)
+    assert limits.of(script, 0.0) == limits
+    hasty = replace(script, settle_s=2.0, window_s=60.0)
+    assert limits.of(hasty, 0.0) == replace(limits, settle_s=2.0, window_s=60.0)
+    assert limits.of(hasty, 8.0) == replace(limits, settle_s=8.0, window_s=60.0)
+
+
+def test_lines_at_the_ends_of_epochs_count_from_the_first() -> None:
+    counter = Counter(Progress(pattern=r"epoch (?P<at>\d+)", per=800, ends_epoch=True))
+    for time_s, at in ((50.0, 0), (60.0, 1), (70.0, 2)):
+        counter.line(time_s, f"epoch {at}")
+    assert counter.rate(30.0) == 80.0
+
+
+def test_a_search_for_kernels_belongs_to_no_rate() -> None:
+    counter = Counter(Progress(pattern=r"iter (?P<at>\d+)", per=16, longest_step_s=5.0))
+    for time_s, at in ((0.0, 5), (1.0, 10), (13.0, 15), (14.0, 20), (15.0, 25)):
+        counter.line(time_s, f"iter {at}")
+    assert counter.rate(0.0) == 15 * 16 / 3.0
 
 
 def test_a_pause_that_outlasts_the_settling_is_followed_by_a_whole_window(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from tests.street.progress import Counter, Lines
-from tests.street.script import Progress
+from tests.street.script import Progress, Script
 
 TAIL_LINES = 40
 MARKS = 4
@@ -36,9 +36,11 @@ class Limits:
     start_s: float = 150.0
     """Longest wait for the first progress beyond 0."""
 
-    def with_settle(self, settle_s: float) -> Limits:
-        """The limits with at least so many seconds left out."""
-        return replace(self, settle_s=max(self.settle_s, settle_s))
+    def of(self, script: Script, settle_s: float) -> Limits:
+        """The limits for the script, with at least `settle_s` seconds left out."""
+        own_settle_s = self.settle_s if script.settle_s is None else script.settle_s
+        window_s = self.window_s if script.window_s is None else script.window_s
+        return replace(self, settle_s=max(own_settle_s, settle_s), window_s=window_s)
 
 
 @dataclass(frozen=True, kw_only=True)

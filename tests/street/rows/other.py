@@ -116,6 +116,7 @@ SCRIPTS = (
         packages=("torchvision", "matplotlib", "tqdm"),
         arguments={"gpu": ""}, no_expert=NO_FLAGS,
         progress=Progress(pattern=r"loss: [\d.]+:\s+\d+%\|[^|]*\| (?P<at>\d+)/(?P<of>\d+) \[", per=256),
+        settle_s=2.0,  # an epoch takes 5 to 7 s on an H200, and the drawing of samples after it minutes
     ),
     Script(
         name="wgan_gp", kind="GAN", source=GAN, script="wgan_gp.py", folder="implementations/wgan_gp",

@@ -52,8 +52,11 @@ SCRIPTS = (
         links={"datasets/COCO": "."},
         arguments={"gpu": "-f exps/default/yolox_s.py -d 1 -b 16 print_interval 5"},
         expert={"gpu": "-f exps/default/yolox_s.py -d 1 -b 16 --fp16 print_interval 5 data_num_workers {cores}"},
-        progress=Progress(pattern=r"epoch: (?P<epoch>\d+)/\d+, iter: (?P<at>\d+)/(?P<of>\d+)", per=16),
-        settle_s=75.0,  # cuDNN searches kernels for each of its sizes: 10 s each on an H200
+        # cuDNN searches kernels for each of its sizes: 10 s each on an H200. Five steps take about 1 s.
+        progress=Progress(
+            pattern=r"epoch: (?P<epoch>\d+)/\d+, iter: (?P<at>\d+)/(?P<of>\d+)", per=16, longest_step_s=5.0
+        ),
+        window_s=100.0,
     ),
     Script(
         name="pytorch_unet", kind="hand-written AMP and GradScaler", source=UNET, script="train.py",
@@ -80,7 +83,7 @@ SCRIPTS = (
         },
         expert=dict.fromkeys(("gpu", "2gpu"), "+ --mixed_precision bf16"),
         no_expert="the script has no argument for workers",
-        progress=Progress(pattern=r"^epoch (?P<at>\d+): [\d.]+$", per=16000),
+        progress=Progress(pattern=r"^epoch (?P<at>\d+): [\d.]+$", per=16000, ends_epoch=True),
     ),
     Script(
         name="tutorial_cnn", kind="guide", source=TUTORIAL,
