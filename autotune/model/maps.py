@@ -15,7 +15,7 @@ from autotune.settings import GROUP_OF_FIELD, INERT_WITHOUT_WORKERS, SETTINGS, S
 PLACE = "{}"
 Maps = Iterable[tuple[str, str]]
 UNSEEN_FIELDS = tuple(setting.name for setting in SETTINGS if setting.unseen)
-"""Settings without any view from outside: a mapped trial could not be trusted."""
+"""Settings without any view from outside: only their use is seen, and a mapped trial could not be trusted."""
 
 
 def check_map(name: str, template: str) -> None:

@@ -16,6 +16,7 @@ from autotune.settings import Settings
 from autotune.study.publish import MEASURING_PARTS, bottleneck_of
 from autotune.units import GIB
 from autotune.verdict.format_parity import NOT_CLAIMED
+from tests.unit.runner.samples import rank
 from tests.unit.study.whole_search import by_workers, folder
 
 __all__ = ["folder"]
@@ -132,3 +133,27 @@ def test_a_config_that_can_be_written_nowhere_says_how_its_trials_count(folder):
     result = folder.search()
     assert result.config is None and result.best is not None
     assert any("could not be written" in note and "--take-over train" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("is_used", "options", "is_kept"),
+    [(True, {}, True), (False, {}, False), (False, {"ranges": (("num_workers", "0,2"),)}, True)],
+)
+def test_a_change_that_no_run_put_to_use_is_not_published_unless_asked_for(
+    folder, monkeypatch, is_used, options, is_kept
+):
+    """nanoGPT copies without waiting by itself, and its config changed `non_blocking` all the same."""
+    monkeypatch.setattr("autotune.verdict.in_force.UNSEEN_FIELDS", ("num_workers",))
+
+    def measure(settings):
+        seen = {"num_workers": settings.num_workers} if is_used else {}
+        return replace(evaluate(by_workers, settings, 4 * GIB), ranks=(rank(observed={"in_order": True, **seen}),))
+
+    folder.runner.measure = measure
+    result = folder.search(**options)
+    with folder.repository() as repository:
+        measured = {trial.number: trial.settings for trial in repository.trials("train")}[result.best.trial]
+    assert measured.num_workers == 2
+    assert (result.best.settings.num_workers == 2) is is_kept
+    assert read_config(folder.path / "autotune.yaml").settings == result.best.settings
+    assert any("num_workers" in each.settings for each in result.contributions) is is_kept
