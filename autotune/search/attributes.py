@@ -69,6 +69,7 @@ def _plain_result(result: TrialResult) -> dict[str, Any]:
             "compute_samples_per_second": measurement.compute_samples_per_second,
             "data_wait_fraction": measurement.data_wait_fraction,
             "half_width_ratio": half_width / measurement.samples_per_second,
+            "kernel_search_s": result.left_out_s,
         }
     if result.surroundings is not None:
         plain["device_utilization"] = result.surroundings.device_utilization
@@ -91,6 +92,7 @@ def finished_trial(trial: FrozenTrial) -> FinishedTrial | None:
         peak_memory_bytes=plain.get("peak_memory_bytes"),
         compute_samples_per_second=plain.get("compute_samples_per_second"),
         data_wait_fraction=plain.get("data_wait_fraction"),
+        kernel_search_s=plain.get("kernel_search_s", 0.0),
         device_utilization=plain.get("device_utilization"),
         expected_gain_ratio=trial.user_attrs.get("expected_gain_ratio"),
         half_width_ratio=plain.get("half_width_ratio"),

@@ -31,6 +31,14 @@ BASELINE_STAGE = "baseline"
 AS_ASKED_STAGE = "as_asked"
 """The script's own settings, moved into the ranges given by the user."""
 
+LOADER_STAGE = "usual_loader"
+"""The usual changes of the loader without those of the compute."""
+
+LONG_SEARCH_S = 10.0
+"""Time of cuDNN's searches in the baseline, in seconds, from which a trial of the loader comes before number and memory
+formats, under which cuDNN searches anew. YOLOX draws its images in a dozen sizes: its first trial in bf16 took 183 s on
+an H200, and the search ended before more workers were tried, which bring 1.2x."""
+
 COMPILE_STAGE = "compile"
 """Stage of the plan's compiled trials on an accelerator."""
 
@@ -171,6 +179,9 @@ def _usual_gains(state: PlanState) -> None:
     }
     loader |= {"num_workers": workers_for_usual_gains(state), **forked_workers(state)}
     loader = _without_new_process(state, loader)
+    if waits_for_data(state) and _searches_kernels(state):
+        # The process has the kernels of the script's own formats, so a trial of the loader alone is cheap.
+        state.consider(loader, LOADER_STAGE)
     settings = state.changed({**compute, **loader})
     if settings.differences(state.best).keys() <= SMALL_GAINS:
         # A script with its own number format and no loader: only compilation can still gain much.
@@ -183,7 +194,13 @@ def _usual_gains(state: PlanState) -> None:
     trial = state.visited.get(settings)
     if trial is not None and not trial.outcome.is_complete:
         # One change does harm here, rarely a loader change. From here on the plan tries the other changes singly.
-        state.consider(loader, "usual_loader")
+        state.consider(loader, LOADER_STAGE)
+
+
+def _searches_kernels(state: PlanState) -> bool:
+    """True when cuDNN searched kernels during the baseline, for longer than the measurement of a loader takes."""
+    baseline = state.visited.baseline
+    return baseline is not None and baseline.kernel_search_s >= LONG_SEARCH_S
 
 
 def _usual_build(state: PlanState) -> dict[str, Value]:

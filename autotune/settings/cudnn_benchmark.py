@@ -10,6 +10,12 @@ from autotune.settings.setting import Features, Group, Memory, OwnLine, PeakFact
 if TYPE_CHECKING:
     from autotune.settings.cases import SearchCase
 
+SEARCHED_UNDER = (
+    "precision", "matmul_precision", "channels_last", "cudnn_benchmark", "cudnn_benchmark_limit", "compile",
+    "batch_size",
+)  # fmt: skip
+"""Settings that decide which kernels cuDNN times: under other values each size of the inputs is searched anew."""
+
 
 def _pointless(case: SearchCase) -> str:
     if case.is_claimed(Group.KERNELS):

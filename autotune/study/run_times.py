@@ -7,8 +7,9 @@ from collections.abc import Collection
 from statistics import median
 
 from autotune.measure.window_stopping import LEAST_BLOCKS, LONG_BLOCK_S
-from autotune.settings import Settings
+from autotune.settings import Settings, Value
 from autotune.settings.compile_mode import BUILD_S, UNCOMPILED, build_of
+from autotune.settings.cudnn_benchmark import SEARCHED_UNDER
 
 REBUILD_SHARE = 0.3
 """Expected share of a build's time in a later process, with the compiler's cache of the study. A Transformer of six
@@ -49,7 +50,7 @@ class RunTimes:
         self._trial_s: dict[str, list[float]] = {}
         """Wall time of trials in seconds, by the model's build."""
         self._live_trial_s: dict[str, list[float]] = {}
-        """The same of live trials alone."""
+        """The same of live trials alone, without the time of cuDNN's searches."""
         self._around_s: dict[str, list[float]] = {}
         """Time of fresh runs beside their windows in seconds, by the model's build."""
         self._around_of: dict[int, float] = {}
@@ -60,6 +61,10 @@ class RunTimes:
         """Time of live trials beside window and switch in seconds, by number."""
         self._switch_of: dict[int, float] = {}
         """Time of switch and kernel searches of live trials without a compiled model in seconds, by number."""
+        self._kernel_search_s = 0.0
+        """Longest time of a trial in which cuDNN searched kernels for new sizes of the model's inputs, in seconds."""
+        self._searched_under: set[tuple[Value | None, ...]] = set()
+        """Values of SEARCHED_UNDER that the process of the latest trial has had."""
         self._startup_s: list[float] = []
         """Time of new processes until they train, in seconds."""
         self._first_build_s: dict[str, list[float]] = {}
@@ -110,11 +115,15 @@ class RunTimes:
             is_complete: Whether the trial came through, raced out or not: the compiler's cache then has the build.
         """
         build = build_of(settings)
+        self._kernel_search_s = max(self._kernel_search_s, left_out_s)
+        if settings is not None:
+            under = _searched_under(settings)
+            self._searched_under = {under} if is_fresh else {*self._searched_under, under}
         self._cached |= {build} if is_complete else set()
         self._built_in_process = {build} if is_fresh else {*self._built_in_process, build}
         self._trial_s.setdefault(build, []).append(wall_s)
         if not is_fresh:
-            self._live_trial_s.setdefault(build, []).append(wall_s)
+            self._live_trial_s.setdefault(build, []).append(max(0.0, wall_s - left_out_s))
         if number is not None:
             self._builds[number] = build
         if window_s is not None:
@@ -314,6 +323,10 @@ class RunTimes:
         build = build_of(settings)
         if is_fresh and self._live_trial_s:
             return self._first_start_s(build) + self.usual_window_s
+        return self._known_trial_s(build) + self._missing_searches_s(settings)
+
+    def _known_trial_s(self, build: str) -> float:
+        """Expected time of a trial in the process that waits in seconds, with kernels that cuDNN has searched."""
         known_s = self._live_trial_s or self._trial_s
         recent = sorted(known_s.get(build, ())[-NUM_RECENT:])
         if recent:
@@ -322,6 +335,15 @@ class RunTimes:
         if not others:
             return 0.0
         return median(others) + (self._build_s(build) if build != UNCOMPILED else 0.0)
+
+    def _missing_searches_s(self, settings: Settings | None) -> float:
+        """Expected time of cuDNN's searches in a live trial in seconds; 0 for kernels that the process has.
+
+        Before the first live trial, the time of trials contains the searches of new processes.
+        """
+        if settings is None or not self._live_trial_s or _searched_under(settings) in self._searched_under:
+            return 0.0
+        return self._kernel_search_s
 
     def live_trial_s(self, settings: Settings | None = None) -> float:
         """Expected time of a trial in the process that waits, in seconds; before the first such trial, a guess.
@@ -333,7 +355,9 @@ class RunTimes:
             return known_s
         build = build_of(settings)
         build_s = self._build_s(build) if build != UNCOMPILED else 0.0
-        return min(known_s, FIRST_LIVE_S + self.usual_window_s + build_s)
+        is_searched = settings is None or _searched_under(settings) in self._searched_under
+        search_s = 0.0 if is_searched else self._kernel_search_s
+        return min(known_s, FIRST_LIVE_S + self.usual_window_s + build_s + search_s)
 
     def new_size_s(self, build: str, *, is_fresh: bool) -> float:
         """Expected time of a run beside its window in seconds, with a batch size that no run had before.
@@ -350,3 +374,8 @@ class RunTimes:
         if build in (UNCOMPILED, *self._cached):
             return self.start_s(build)
         return self.start_s(UNCOMPILED) + self._build_s(build)
+
+
+def _searched_under(settings: Settings) -> tuple[Value | None, ...]:
+    """The values under which cuDNN searches kernels."""
+    return tuple(getattr(settings, name) for name in SEARCHED_UNDER)

@@ -159,6 +159,20 @@ def test_cudnns_search_is_not_among_the_first_changes_of_a_script_that_waits_for
     assert settings_of(space, trial(0, own(space), 98.0, compute=100.0, wait=0.01)).cudnn_benchmark
 
 
+def test_where_cudnn_searches_for_each_size_the_loader_is_tried_before_the_formats():
+    """YOLOX on an H200 spent 183 s on its first trial in bf16, and never tried the workers that it lacked."""
+    space = accelerator(precision=("fp32", "bf16"), channels_last=(False, True), num_workers=4)
+    quick = trial(0, own(space), 84.0, compute=115.0, wait=0.24)
+    assert settings_of(space, quick).precision is Precision.BF16
+    searched = replace(quick, kernel_search_s=55.0)
+    first = settings_of(space, searched)
+    assert (first.precision, first.channels_last, first.num_workers > 4) == (Precision.FP32, False, True)
+    second = settings_of(space, searched, trial(1, first, 104.0, compute=115.0, wait=0.05))
+    assert (second.precision, second.channels_last, second.num_workers) == (Precision.BF16, True, first.num_workers)
+    fed = trial(0, own(space), 84.0, compute=85.0, wait=0.01)
+    assert settings_of(space, replace(fed, kernel_search_s=55.0)).precision is Precision.BF16
+
+
 def test_a_loader_that_keeps_the_device_waiting_gets_the_workers_that_its_rate_asks_for():
     """Four workers of sixteen cores that deliver 700 of 1,900 samples per second are too few by a factor of 2.7."""
     space = make_space(Settings(num_workers=4, batch_size=64), {"num_workers": (4, 8, 12, 16, 24)}, device_is_cpu=False)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from autotune.settings import Settings
+from autotune.settings import Precision, Settings
 from autotune.settings.compile_mode import BUILD_S, CompileMode
 from autotune.study.budget import (
     CAUTION,
@@ -349,6 +349,22 @@ def test_a_later_run_in_the_same_process_does_not_search_kernels_again():
     assert budget.runs.shared_start_s < 20.0
     assert budget.affords_shared_rounds(NUM_ROUNDS, (0, 1))
     assert budget.fresh_s(1, Settings()) > 100.0, "a new process searches again"
+
+
+def test_formats_that_the_process_has_not_had_cost_cudnns_searches_again():
+    """YOLOX on an H200: after a quick trial of the loader, bf16 took 183 s, of which most were searches."""
+    own, loader, half = Settings(), Settings(num_workers=12), Settings(num_workers=12, precision=Precision.BF16)
+    runs = Budget(780.0, 35.0, Clock()).runs
+    runs.trial_took(84.0, window_s=6.0, num_blocks=5, number=0, settings=own, startup_s=10.0, left_out_s=55.0)
+    assert runs.live_trial_s(half) == runs.live_trial_s(loader) + 55.0
+    runs.trial_took(14.0, window_s=6.0, num_blocks=5, number=1, settings=loader, is_fresh=False, switch_s=2.0)
+    assert (runs.trial_s(loader), runs.trial_s(half)) == (14.0, 14.0 + 55.0)
+    runs.trial_took(183.0, window_s=6.0, number=2, settings=half, is_fresh=False, switch_s=2.0, left_out_s=150.0)
+    assert runs.trial_s(half) == runs.trial_s(loader) == 33.0, "the process has both kinds of kernels"
+    tf32 = Settings(precision=Precision.TF32)
+    assert runs.trial_s(tf32) == 33.0 + 150.0
+    runs.trial_took(90.0, window_s=6.0, number=3, settings=half, startup_s=10.0)
+    assert runs.trial_s(loader) == 33.0 + 150.0, "a new process has only the kernels of its own first trial"
 
 
 def two_ranks_of_a_trainer(clock: Clock) -> Budget:
