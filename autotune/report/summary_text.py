@@ -18,6 +18,8 @@ from autotune.units import format_bytes, format_interval, format_rate, format_se
 
 LONG_RUN_H = 10.0
 """Length of the run used to illustrate the gain: long enough to make one-time costs negligible."""
+OWN_AND_ONE = 2
+"""Trials of a search that compared one other combination with the script's own settings."""
 INDENT = "  "
 
 
@@ -89,6 +91,8 @@ def headline(result: SearchResult) -> str:
         return "Your own settings need more memory than the cap; these are the fastest that were found under it."
     if result.status is Status.ALL_FAILED and result.trials.complete:
         return "No run of the finals could be measured, so the figures of the trials are not confirmed."
+    if result.status is Status.NO_GAIN and result.trials.total == OWN_AND_ONE:
+        return "One other combination was tried, and is not faster than yours beyond the noise: yours are kept."
     return status_sentence(result.status, result.memory_cap_bytes)
 
 

@@ -145,6 +145,20 @@ def test_finals_that_all_failed_are_not_called_trials_that_could_not_be_measured
     assert headline(search_result(status=Status.ALL_FAILED)).startswith("No run of the finals could be measured")
 
 
+@pytest.mark.parametrize(
+    ("counts", "begin"),
+    [
+        ({"complete": 2}, "One other combination was tried, and is"),
+        ({"complete": 1, "failed": 1}, "One other combination was tried, and is"),
+        ({"complete": 3}, "No settings were found"),
+        ({"complete": 1, "infeasible": 2}, "No settings were found"),
+    ],
+)
+def test_no_gain_over_one_other_combination_is_not_told_of_all_settings(counts, begin):
+    """In three minutes on two GPUs one combination was slower, and nothing was said of how little that is."""
+    assert headline(search_result(status=Status.NO_GAIN, trials=TrialCounts(**counts))).startswith(begin)
+
+
 @pytest.mark.parametrize("status", [Status.NO_FEASIBLE, Status.ALL_FAILED])
 def test_a_search_without_a_result_says_where_its_reasons_are(status):
     text = text_of(status=status, best=None, speedup=None, config=None)
