@@ -97,7 +97,7 @@ def event_lines(event: Event, status: StudyStatus) -> tuple[str, ...]:
         where = "in the process of the trials" if event.is_shared else "of fresh processes"
         more, after = ("more ", f" after {event.num_done}") if event.num_done else ("", "")
         rounds = f"{event.num_rounds} {more}round{'' if event.num_rounds == 1 else 's'}"
-        return (f"finals: {again}, {rounds} {where}{after}",)
+        return (f"finals: {again}; planned: {rounds} {where}{after}",)
     if isinstance(event, FinalFinished):
         return (f"final {event.round + 1}: trial {event.number}, {_final_words(event.result)}",)
     if isinstance(event, Notice):

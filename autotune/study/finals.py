@@ -205,7 +205,10 @@ class Finals:
         is_known = bool(counted_trials(self._runs.of(contenders), chosen))
         of_trials = rounds_of_trials(self._runs.of(contenders), {**chosen, **trials})
         num_run = max(0, num_whole - len(of_trials))
-        shortened = self._shortened(rounds.num_late, len(running), rounds.num_planned - (0 in of_trials), num_run)
+        counts_trials = bool(trials and rounds_of_trials(self._runs.of(contenders), trials))
+        shortened = self._shortened(
+            rounds.num_late, len(running), rounds.num_planned - (0 in of_trials), num_run, counts_trials=counts_trials
+        )
         plain_pair = self._count_plain_gain(contenders, running, chosen, num_whole) if not trials else {}
         running = plain_pair or running
         # A dropped contender has fewer rounds than an interval needs.
@@ -289,11 +292,14 @@ class Finals:
         """Whether the script's own settings were measured to the end of their trial."""
         return self._baseline is not None and self._baseline.outcome.is_complete
 
-    def _shortened(self, num_late: int, num_kept: int, num_planned: int, num_whole: int) -> str:
+    def _shortened(
+        self, num_late: int, num_kept: int, num_planned: int, num_whole: int, *, counts_trials: bool
+    ) -> str:
         """How the finals were cut short, as a sentence or two; empty when the finals are complete."""
         words = f"The time allowed only {num_kept} contenders to the last round." if num_late else ""
         if num_whole < num_planned:
-            rounds = f"The time allowed {num_whole} of {num_planned} rounds of finals."
+            beside = "; the trials count as a further round" if counts_trials else ""
+            rounds = f"The time allowed {num_whole} of {num_planned} rounds of finals{beside}."
             if self._is_cut_off:
                 rounds = f"Runs were ended from outside this search: {num_whole} of {num_planned} rounds are whole."
             words = f"{words} {rounds}".strip()

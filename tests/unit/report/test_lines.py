@@ -158,24 +158,24 @@ def test_files_that_a_trial_wrote_in_spite_of_its_protection_are_named():
 
 def test_finals_say_who_runs_and_what_came_out():
     assert event_lines(FinalsStarted(numbers=(0, 7), num_rounds=3), MEASURED) == (
-        "finals: trials 0, 7 run again in turns, 3 rounds of fresh processes",
+        "finals: trials 0, 7 run again in turns; planned: 3 rounds of fresh processes",
     )
     done = FinalFinished(round=0, number=7, result=measured(2400.0))
     assert event_lines(done, MEASURED) == ("final 1: trial 7, 2,400 per second",)
     (alone, *_) = event_lines(FinalsStarted(numbers=(0,), num_rounds=2), MEASURED)
-    assert alone == "finals: trial 0 runs again, 2 rounds of fresh processes"
+    assert alone == "finals: trial 0 runs again; planned: 2 rounds of fresh processes"
     lost = FinalFinished(round=1, number=7, result=failed(Outcome.TIMED_OUT, "It took 90 s."))
     assert event_lines(lost, MEASURED) == ("final 2: trial 7, timed out (It took 90 s.)",)
 
 
 def test_finals_that_go_on_tell_how_many_rounds_are_done_and_one_round_is_no_plural():
     (line,) = event_lines(FinalsStarted(numbers=(0, 7), num_rounds=1, num_done=2), MEASURED)
-    assert line == "finals: trials 0, 7 run again in turns, 1 more round of fresh processes after 2"
+    assert line == "finals: trials 0, 7 run again in turns; planned: 1 more round of fresh processes after 2"
 
 
 def test_finals_in_the_process_of_the_trials_are_announced_so():
     (line,) = event_lines(FinalsStarted(numbers=(0, 7), num_rounds=3, is_shared=True), MEASURED)
-    assert line == "finals: trials 0, 7 run again in turns, 3 rounds in the process of the trials"
+    assert line == "finals: trials 0, 7 run again in turns; planned: 3 rounds in the process of the trials"
 
 
 def test_what_only_the_live_view_shows_is_no_line():

@@ -444,7 +444,8 @@ def test_the_rounds_that_are_announced_are_those_of_which_some_were_left_out(tot
     result = bench.run(1, unselected=results)
     assert len(bench.limits) == 2 * num_run
     assert [event.num_rounds for event in bench.announced()] == ([2] if num_run else [])
-    assert result.shortened == ("" if num_run == 2 else f"The time allowed {num_run} of 2 rounds of finals.")
+    told = f"The time allowed {num_run} of 2 rounds of finals; the trials count as a further round."
+    assert result.shortened == ("" if num_run == 2 else told)
 
 
 def test_a_round_of_live_trials_is_no_round_of_finals_that_the_time_allowed() -> None:
@@ -453,7 +454,8 @@ def test_a_round_of_live_trials_is_no_round_of_finals_that_the_time_allowed() ->
     results[1] = replace(results[1], start=StartKind.LIVE)
     bench.now_s, bench.limits = 0.0, []
     first = bench.run(1, unselected=results)
-    assert first.shortened == "The time allowed 1 of 3 rounds of finals." == bench.run(1, unselected=results).shortened
+    told = "The time allowed 1 of 3 rounds of finals; the trials count as a further round."
+    assert first.shortened == told == bench.run(1, unselected=results).shortened
     assert [event.num_rounds for event in bench.announced()] == [3]
 
 
