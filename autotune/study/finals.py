@@ -292,9 +292,7 @@ class Finals:
         """Whether the script's own settings were measured to the end of their trial."""
         return self._baseline is not None and self._baseline.outcome.is_complete
 
-    def _shortened(
-        self, num_late: int, num_kept: int, num_planned: int, num_whole: int, *, counts_trials: bool
-    ) -> str:
+    def _shortened(self, num_late: int, num_kept: int, num_planned: int, num_whole: int, *, counts_trials: bool) -> str:
         """How the finals were cut short, as a sentence or two; empty when the finals are complete."""
         words = f"The time allowed only {num_kept} contenders to the last round." if num_late else ""
         if num_whole < num_planned:
