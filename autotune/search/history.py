@@ -34,7 +34,8 @@ class FinishedTrial:
     """Rate without the loader, on one cached batch; known for raced-out trials too."""
     data_wait_fraction: float | None = None
     kernel_search_s: float = 0.0
-    """Time left out of the rate, because cuDNN searched kernels for new sizes of the model's inputs, in seconds."""
+    """Time left out of the rate, because cuDNN searched kernels for new sizes of the model's inputs, in seconds. It
+    contains the steps on batches that workers built meanwhile."""
     device_utilization: float | None = None
     """Share of the time in which the device worked, by its driver; None on a CPU, or without an answer."""
     half_width_ratio: float | None = None

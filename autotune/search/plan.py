@@ -37,7 +37,7 @@ LOADER_STAGE = "usual_loader"
 LONG_SEARCH_S = 10.0
 """Time of cuDNN's searches in the baseline, in seconds, from which a trial of the loader comes before number and memory
 formats, under which cuDNN searches anew. YOLOX draws its images in a dozen sizes: its first trial in bf16 took 183 s on
-an H200, and the search ended before more workers were tried, which bring 1.2x."""
+an H200, and a final 206 s, so more workers were never tried without bf16."""
 
 COMPILE_STAGE = "compile"
 """Stage of the plan's compiled trials on an accelerator."""
@@ -180,8 +180,7 @@ def _usual_gains(state: PlanState) -> None:
     loader |= {"num_workers": workers_for_usual_gains(state), **forked_workers(state)}
     loader = _without_new_process(state, loader)
     if waits_for_data(state) and _searches_kernels(state):
-        # The process has the kernels of the script's own formats, so a trial of the loader alone is cheap.
-        state.consider(loader, LOADER_STAGE)
+        loader = _helpful_loader(state, loader)
     settings = state.changed({**compute, **loader})
     if settings.differences(state.best).keys() <= SMALL_GAINS:
         # A script with its own number format and no loader: only compilation can still gain much.
@@ -197,8 +196,20 @@ def _usual_gains(state: PlanState) -> None:
         state.consider(loader, LOADER_STAGE)
 
 
+def _helpful_loader(state: PlanState, loader: dict[str, Value]) -> dict[str, Value]:
+    """The changes of the loader, after a trial of these alone; empty if that failed or was slower.
+
+    Such a trial is cheap: a process of several trials has the kernels of the script's own formats.
+    """
+    settings = state.changed(loader)
+    if settings.differences(state.best).keys() <= SMALL_GAINS:
+        return loader
+    state.consider(loader, LOADER_STAGE, favour=state.limits.noise_ratio)
+    return {} if settings in state.visited and state.best != settings else loader
+
+
 def _searches_kernels(state: PlanState) -> bool:
-    """True when cuDNN searched kernels during the baseline, for longer than the measurement of a loader takes."""
+    """True when the baseline left out much time for cuDNN's searches, and other formats would leave out as much."""
     baseline = state.visited.baseline
     return baseline is not None and baseline.kernel_search_s >= LONG_SEARCH_S
 

@@ -9,12 +9,18 @@ from autotune.settings.setting import Features, Group, Memory, OwnLine, PeakFact
 
 if TYPE_CHECKING:
     from autotune.settings.cases import SearchCase
+    from autotune.settings.data_type import Settings
 
 SEARCHED_UNDER = (
     "precision", "matmul_precision", "channels_last", "cudnn_benchmark", "cudnn_benchmark_limit", "compile",
     "batch_size",
 )  # fmt: skip
 """Settings that decide which kernels cuDNN times: under other values each size of the inputs is searched anew."""
+
+
+def searched_under(settings: Settings | None) -> tuple[Any, ...]:
+    """The values under which cuDNN searches kernels: a process searches once for each size under the same values."""
+    return tuple(getattr(settings, name, None) for name in SEARCHED_UNDER)
 
 
 def _pointless(case: SearchCase) -> str:

@@ -20,12 +20,11 @@ from autotune.model.maps import all_maps
 from autotune.model.memory_share import MemoryShare
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
-from autotune.model.search_result import Contender, Contribution, SearchResult, Status, TrialCounts
+from autotune.model.search_result import Contender, SearchResult, Status, TrialCounts
 from autotune.model.trial_records import FinalRecord, TrialRecord, results_of_runs
 from autotune.sandbox.changed_files import sorted_changes
 from autotune.search.contributions import contributions
 from autotune.search.history import FinishedTrial, History
-from autotune.settings import Settings
 from autotune.settings.compile_mode import sizes_vary
 from autotune.space.derive import derive_space
 from autotune.spec import SearchSpec
@@ -35,13 +34,13 @@ from autotune.study.final_choice import FinalsResult
 from autotune.study.final_doubts import counted
 from autotune.study.final_rates import fits, published_rate, steadiness_of
 from autotune.study.finals_usage import usage_of
+from autotune.study.idle_changes import idle_in, idle_notes, without_changes, without_idle_winner, worth_without
 from autotune.study.larger_batches import BatchGain
 from autotune.study.left_out import left_out_of
 from autotune.study.limits import EARLIER_GAIN, enough_s, keeps_gain
 from autotune.study.notes import notes_of, notes_on_search
 from autotune.study.protection_record import weakest
 from autotune.study.target import Target, script_digest
-from autotune.verdict.in_force import without_idle_changes
 
 UNKNOWN = Bottleneck(
     kind=BottleneckKind.UNKNOWN, data_wait_fraction=0.0, ceiling_samples_per_second=None, ceiling_fraction=None
@@ -82,6 +81,7 @@ def publish(
         is_limit: Whether the time or the number of trials ran out.
         is_stopped: Whether the user asked to stop.
     """
+    finals = without_idle_winner(finals, study) if finals is not None else None
     status = status_of(
         finals=finals, baseline=history.baseline, trials=trials, is_limit=is_limit, is_stopped=is_stopped
     )
@@ -126,17 +126,29 @@ def make_result(
     winner = finals.winner if finals is not None else best
     if status is Status.TOO_SHORT and finals is not None and _is_uncompared(finals, baseline):
         winner = baseline
-    measured = winner.settings if winner is not None else None
-    if winner is not None and study.script_settings is not None:
-        winner = _without_idle_changes(winner, study.script_settings, records, study.spec)
+    idle = idle_in(winner, records, study) if winner is not None else ()
     before = _bottleneck(baseline, records, trials, target)
     after = _bottleneck(winner, records, trials, target)
     comparison = finals.comparison if finals is not None else None
     assert study.facts is not None
     own, published = _contenders(baseline, winner, records, target, study.facts)
+    if published is not None and idle and study.script_settings is not None:
+        published = replace(published, settings=without_changes(published.settings, study.script_settings, idle))
     results = results_of_runs(trials, records)
     escaped = sorted_changes({*study.facts.escaped, *(path for result in results for path in result.escaped)})
     has_choice = bool(derive_space(study.facts, target.machine, study.spec).searched)
+    notes = notes_of(
+        status,
+        history,
+        winner,
+        trials,
+        finals,
+        escaped,
+        study.facts.imports,
+        has_choice=has_choice,
+        host_cap_bytes=target.cap_bytes if target.device.is_cpu else target.host_cap_bytes,
+        loader=None if sizes_vary(study.facts) else study.facts.loader,
+    )
     return SearchResult(
         study=study.name,
         status=status,
@@ -155,20 +167,9 @@ def make_result(
         config=None,
         samples_unit=samples_unit(study.facts, study.spec.samples_per_step),
         reason=reason,
-        notes=notes_of(
-            status,
-            history,
-            winner,
-            trials,
-            finals,
-            escaped,
-            study.facts.imports,
-            has_choice=has_choice,
-            host_cap_bytes=target.cap_bytes if target.device.is_cpu else target.host_cap_bytes,
-            loader=None if sizes_vary(study.facts) else study.facts.loader,
-        ),
-        contributions=_contributions(history, measured, winner.settings)
-        if status is Status.IMPROVED and winner is not None and measured is not None
+        notes=(*notes, *(idle_notes(winner, idle) if winner is not None else ())),
+        contributions=worth_without(contributions(history, winner.settings), idle)
+        if status is Status.IMPROVED and winner is not None
         else (),
         left_out=left_out_of(study, (trial.ending for trial in trials)),
         protection=weakest(results),
@@ -330,23 +331,6 @@ def _shares(target: Target, memory: MemoryShare | None) -> MemoryShares:
         unused_blocks=memory.unused_blocks,
         blocks_memory_bytes=memory.blocks_bytes,
     )
-
-
-def _without_idle_changes(
-    winner: FinishedTrial, own: Settings, records: Sequence[FinalRecord], spec: SearchSpec
-) -> FinishedTrial:
-    """The winner without the changes that its runs of the finals put to no use; what the user asked for stays."""
-    runs = [record.result for record in records if record.number == winner.number]
-    asked = {name for name, _ in (*spec.ranges, *spec.fixed)}
-    return replace(winner, settings=without_idle_changes(winner.settings, own, runs, asked))
-
-
-def _contributions(history: History, measured: Settings, published: Settings) -> tuple[Contribution, ...]:
-    """What each published change was worth, by trials that also had changes without any use."""
-    idle = measured.differences(published).keys()
-    found = contributions(history, measured)
-    told = [replace(one, settings=tuple(name for name in one.settings if name not in idle)) for one in found]
-    return tuple(one for one in told if one.settings)
 
 
 def _contenders(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from statistics import median
+from typing import Any
 
 from autotune.measure.window_stopping import LEAST_BLOCKS, LONG_BLOCK_S
-from autotune.settings import Settings, Value
+from autotune.settings import Settings
 from autotune.settings.compile_mode import BUILD_S, UNCOMPILED, build_of
-from autotune.settings.cudnn_benchmark import SEARCHED_UNDER
+from autotune.settings.cudnn_benchmark import searched_under
 
 REBUILD_SHARE = 0.3
 """Expected share of a build's time in a later process, with the compiler's cache of the study. A Transformer of six
@@ -62,9 +63,9 @@ class RunTimes:
         self._switch_of: dict[int, float] = {}
         """Time of switch and kernel searches of live trials without a compiled model in seconds, by number."""
         self._kernel_search_s = 0.0
-        """Longest time of a trial in which cuDNN searched kernels for new sizes of the model's inputs, in seconds."""
-        self._searched_under: set[tuple[Value | None, ...]] = set()
-        """Values of SEARCHED_UNDER that the process of the latest trial has had."""
+        """Longest time that a run left out, because cuDNN searched kernels for new sizes of the inputs, in seconds."""
+        self._searched_under: set[tuple[Any, ...]] = set()
+        """Values of `searched_under` that the process of the latest run has had."""
         self._startup_s: list[float] = []
         """Time of new processes until they train, in seconds."""
         self._first_build_s: dict[str, list[float]] = {}
@@ -115,10 +116,7 @@ class RunTimes:
             is_complete: Whether the trial came through, raced out or not: the compiler's cache then has the build.
         """
         build = build_of(settings)
-        self._kernel_search_s = max(self._kernel_search_s, left_out_s)
-        if settings is not None:
-            under = _searched_under(settings)
-            self._searched_under = {under} if is_fresh else {*self._searched_under, under}
+        self._note_searches(settings, left_out_s, is_fresh=is_fresh)
         self._cached |= {build} if is_complete else set()
         self._built_in_process = {build} if is_fresh else {*self._built_in_process, build}
         self._trial_s.setdefault(build, []).append(wall_s)
@@ -159,10 +157,18 @@ class RunTimes:
         """
         build = build_of(settings)
         self._built_in_process = {*self._built_in_process, build} if is_live else {build}
+        self._note_searches(settings, left_out_s, is_fresh=not is_live)
         if is_live:
             self._note_live(wall_s - window_s, (switch_s or 0.0) + left_out_s)
         else:
             self._note_around(wall_s - window_s, number, build)
+
+    def _note_searches(self, settings: Settings | None, left_out_s: float, *, is_fresh: bool) -> None:
+        """Learns which kernels the process has, and how long the searches for others take."""
+        self._kernel_search_s = max(self._kernel_search_s, left_out_s)
+        if settings is not None:
+            under = searched_under(settings)
+            self._searched_under = {under} if is_fresh else {*self._searched_under, under}
 
     def _note_live(self, around_s: float, once_s: float) -> float:
         """Learns from a live run, and returns its time beside the window without `once_s`, in seconds.
@@ -323,7 +329,9 @@ class RunTimes:
         build = build_of(settings)
         if is_fresh and self._live_trial_s:
             return self._first_start_s(build) + self.usual_window_s
-        return self._known_trial_s(build) + self._missing_searches_s(settings)
+        # Before the first live trial, the time of trials contains the searches of new processes.
+        search_s = self._missing_searches_s(settings) if self._live_trial_s else 0.0
+        return self._known_trial_s(build) + search_s
 
     def _known_trial_s(self, build: str) -> float:
         """Expected time of a trial in the process that waits in seconds, with kernels that cuDNN has searched."""
@@ -337,11 +345,8 @@ class RunTimes:
         return median(others) + (self._build_s(build) if build != UNCOMPILED else 0.0)
 
     def _missing_searches_s(self, settings: Settings | None) -> float:
-        """Expected time of cuDNN's searches in a live trial in seconds; 0 for kernels that the process has.
-
-        Before the first live trial, the time of trials contains the searches of new processes.
-        """
-        if settings is None or not self._live_trial_s or _searched_under(settings) in self._searched_under:
+        """Expected time of cuDNN's searches in a trial that goes on in the process, in seconds."""
+        if settings is None or not settings.cudnn_benchmark or searched_under(settings) in self._searched_under:
             return 0.0
         return self._kernel_search_s
 
@@ -355,9 +360,7 @@ class RunTimes:
             return known_s
         build = build_of(settings)
         build_s = self._build_s(build) if build != UNCOMPILED else 0.0
-        is_searched = settings is None or _searched_under(settings) in self._searched_under
-        search_s = 0.0 if is_searched else self._kernel_search_s
-        return min(known_s, FIRST_LIVE_S + self.usual_window_s + build_s + search_s)
+        return min(known_s, FIRST_LIVE_S + self.usual_window_s + build_s + self._missing_searches_s(settings))
 
     def new_size_s(self, build: str, *, is_fresh: bool) -> float:
         """Expected time of a run beside its window in seconds, with a batch size that no run had before.
@@ -374,8 +377,3 @@ class RunTimes:
         if build in (UNCOMPILED, *self._cached):
             return self.start_s(build)
         return self.start_s(UNCOMPILED) + self._build_s(build)
-
-
-def _searched_under(settings: Settings) -> tuple[Value | None, ...]:
-    """The values under which cuDNN searches kernels."""
-    return tuple(getattr(settings, name) for name in SEARCHED_UNDER)

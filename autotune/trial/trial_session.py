@@ -14,6 +14,7 @@ from autotune.model.result import RankStatus
 from autotune.protocol.job import TrialJob
 from autotune.protocol.paths import TrialPaths
 from autotune.protocol.progress_marks import Mark
+from autotune.settings.cudnn_benchmark import searched_under
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.apply.environment_seams import adapt_to_large_blocks
 from autotune.trial.live.windows import Windows
@@ -94,7 +95,7 @@ class MeasuredSession(ScriptQuestions):
         self._steps = self._applied.steps
         self._allocator, self._saves = AllocatorWatch(), Saves()
         self._searches: KernelSearches = before._searches if before is not None else KernelSearches()
-        self._searches.begin(job.request.settings)
+        self._searches.begin(searched_under(job.request.settings))
         facts = job.facts
         loader = facts.loader if facts is not None else None
         self._has_loader = loader is not None

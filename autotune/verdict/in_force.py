@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 
 from autotune.model.maps import UNSEEN_FIELDS
 from autotune.model.result import TrialResult
@@ -43,10 +42,10 @@ def missed_settings(job: TrialJob, observed: Mapping[str, Value | None]) -> dict
     return missed
 
 
-def without_idle_changes(
+def idle_changes(
     settings: Settings, own: Settings, results: Iterable[TrialResult], kept: Collection[str] = ()
-) -> Settings:
-    """The settings with the script's own value for each change that no run put to any use.
+) -> tuple[str, ...]:
+    """The changed settings that no run put to any use, by name.
 
     Copies that a script starts without waiting by itself, and a script without copies from page-locked memory, leave
     nothing for `non_blocking` to change. Only settings that are seen by their use alone count.
@@ -54,16 +53,13 @@ def without_idle_changes(
     Args:
         settings: Settings of the runs.
         own: The script's own settings.
-        results: Results of the runs; runs that report nothing of what was in force take nothing back.
+        results: Results of the runs; none is idle in runs that report nothing of what was in force.
         kept: Settings that the user asked for.
     """
     seen = [rank.observed for result in results for rank in result.ranks if rank.observed]
-    idle = {
-        name: getattr(own, name)
-        for name in UNSEEN_FIELDS
-        if name not in kept and not any(name in observed for observed in seen)
-    }
-    return replace(settings, **idle) if seen else settings
+    changed = settings.differences(own).keys() - {*kept}
+    unseen = (name for name in UNSEEN_FIELDS if not any(name in observed for observed in seen))
+    return tuple(name for name in unseen if seen and name in changed)
 
 
 def text_in_force(name: str, seen: object, comments: Mapping[str, str]) -> str:

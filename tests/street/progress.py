@@ -85,7 +85,7 @@ class Counter:
         """Longest time between two lines of progress of a stretch in the counted part, in seconds; None without two."""
         if self.begun_s is None:
             return None
-        counted = [mark for mark in self.marks if mark[0] >= self.begun_s + settle_s]
+        counted = self._counted(settle_s)
         gaps_s = [later[0] - earlier[0] for earlier, later in pairwise(counted) if earlier[2] == later[2]]
         return max(gaps_s, default=None)
 
@@ -94,13 +94,17 @@ class Counter:
         stretch."""
         if self.begun_s is None:
             return None
-        if self.progress.ends_epoch:
-            return rate_of(self.marks)
         settled = self.begun_s + settle_s
         if self.told:
             epochs = [seconds for time_s, seconds in self.told if time_s - seconds >= settled]
             return len(epochs) * self.progress.per / sum(epochs) if epochs else None
-        return rate_of([mark for mark in self.marks if mark[0] >= settled])
+        return rate_of(self._counted(settle_s))
+
+    def _counted(self, settle_s: float) -> list[tuple[float, float, int]]:
+        """The marks after the settling; of lines at the ends of few epochs, the last two at the least."""
+        assert self.begun_s is not None
+        counted = [mark for mark in self.marks if mark[0] >= self.begun_s + settle_s]
+        return self.marks[-2:] if self.progress.ends_epoch and len(counted) < len(self.marks[-2:]) else counted
 
 
 def rate_of(marks: Iterable[tuple[float, float, int]]) -> float | None:

@@ -29,10 +29,10 @@ class Progress:
     has_open_line: bool = False
     """True for lines that end with the beginning of the next: a line counts when its text comes. `at` is needed."""
     ends_epoch: bool = False
-    """True for one line at the end of each epoch: the rate begins at the first line, before which an epoch settled."""
+    """True for one line at the end of each epoch: the last two lines count although an epoch may not have settled."""
     longest_step_s: float = math.inf
     """Seconds between two lines that are training at most; a longer time, such as cuDNN's search for the kernels of a
-    new size, belongs to no rate, as in the figures of autotune."""
+    new size, belongs to no rate. The lines that follow count, although workers have built their batches meanwhile."""
 
     def search(self, line: str) -> re.Match[str] | None:
         """The match in one line of output, or None."""

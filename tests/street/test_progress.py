@@ -108,11 +108,13 @@ def test_a_script_has_limits_of_its_own_and_builds_may_ask_for_more() -> None:
     assert limits.of(hasty, 8.0) == replace(limits, settle_s=8.0, window_s=60.0)
 
 
-def test_lines_at_the_ends_of_epochs_count_from_the_first() -> None:
+def test_of_lines_at_the_ends_of_epochs_the_last_two_count_at_the_least() -> None:
     counter = Counter(Progress(pattern=r"epoch (?P<at>\d+)", per=800, ends_epoch=True))
-    for time_s, at in ((50.0, 0), (60.0, 1), (70.0, 2)):
+    for time_s, at in ((50.0, 0), (70.0, 1), (80.0, 2)):
         counter.line(time_s, f"epoch {at}")
-    assert counter.rate(30.0) == 80.0
+    assert counter.rate(30.0) == counter.rate(5.0) == 80.0 and counter.longest_gap_s(30.0) == 10.0
+    counter.line(100.0, "epoch 3")
+    assert counter.rate(5.0) == 800 / 20, "with more lines, those after the settling"
 
 
 def test_a_search_for_kernels_belongs_to_no_rate() -> None:

@@ -28,12 +28,16 @@ class KernelSearches:
         self._num_calls = self._num_new = 0
         self._sizes = set[tuple[torch.Size, ...]]()
         self._sizes_under = dict[Hashable, set[tuple[torch.Size, ...]]]()
-        """Sizes met so far in this process, by the settings in force."""
+        """Sizes met so far in this process, by the values that decide which kernels are timed."""
 
-    def begin(self, settings: Hashable) -> None:
-        """Begins to count under these settings; sizes met under the same settings before are known."""
+    def begin(self, under: Hashable) -> None:
+        """Begins to count under new settings.
+
+        Args:
+            under: The values that decide which kernels are timed; sizes met under the same values before are known.
+        """
         self.num = self._num_calls = self._num_new = 0
-        self._sizes = self._sizes_under.setdefault(settings, set())
+        self._sizes = self._sizes_under.setdefault(under, set())
 
     def note(self, inputs: Iterable[Any]) -> None:
         """Notes the arguments of a call."""

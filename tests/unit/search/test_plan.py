@@ -173,6 +173,25 @@ def test_where_cudnn_searches_for_each_size_the_loader_is_tried_before_the_forma
     assert settings_of(space, replace(fed, kernel_search_s=55.0)).precision is Precision.BF16
 
 
+@pytest.mark.parametrize(("rate", "outcome"), [(70.0, Outcome.OK), (None, Outcome.CRASHED), (70.0, Outcome.RACED_OUT)])
+def test_a_loader_that_failed_or_was_slower_alone_is_not_part_of_the_dear_trial(rate, outcome):
+    space = accelerator(precision=("fp32", "bf16"), channels_last=(False, True), num_workers=4)
+    searched = replace(trial(0, own(space), 84.0, compute=115.0, wait=0.24), kernel_search_s=55.0)
+    alone = trial(1, settings_of(space, searched), rate or 1.0, outcome=outcome)
+    dear = settings_of(space, searched, alone)
+    assert (dear.precision, dear.num_workers) == (Precision.BF16, 4)
+
+
+def test_without_more_workers_to_try_the_dear_trial_is_the_first():
+    space = make_space(
+        Settings(num_workers=4, batch_size=64),
+        {"num_workers": (4,), "pin_memory": (False, True), "precision": ("fp32", "bf16")},
+        device_is_cpu=False,
+    )
+    searched = replace(trial(0, own(space), 84.0, compute=115.0, wait=0.24), kernel_search_s=55.0)
+    assert settings_of(space, searched).precision is Precision.BF16
+
+
 def test_a_loader_that_keeps_the_device_waiting_gets_the_workers_that_its_rate_asks_for():
     """Four workers of sixteen cores that deliver 700 of 1,900 samples per second are too few by a factor of 2.7."""
     space = make_space(Settings(num_workers=4, batch_size=64), {"num_workers": (4, 8, 12, 16, 24)}, device_is_cpu=False)

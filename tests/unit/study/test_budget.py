@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -353,7 +354,9 @@ def test_a_later_run_in_the_same_process_does_not_search_kernels_again():
 
 def test_formats_that_the_process_has_not_had_cost_cudnns_searches_again():
     """YOLOX on an H200: after a quick trial of the loader, bf16 took 183 s, of which most were searches."""
-    own, loader, half = Settings(), Settings(num_workers=12), Settings(num_workers=12, precision=Precision.BF16)
+    own = Settings(cudnn_benchmark=True)
+    loader = replace(own, num_workers=12)
+    half, tf32 = (replace(loader, precision=precision) for precision in (Precision.BF16, Precision.TF32))
     runs = Budget(780.0, 35.0, Clock()).runs
     runs.trial_took(84.0, window_s=6.0, num_blocks=5, number=0, settings=own, startup_s=10.0, left_out_s=55.0)
     assert runs.live_trial_s(half) == runs.live_trial_s(loader) + 55.0
@@ -361,10 +364,12 @@ def test_formats_that_the_process_has_not_had_cost_cudnns_searches_again():
     assert (runs.trial_s(loader), runs.trial_s(half)) == (14.0, 14.0 + 55.0)
     runs.trial_took(183.0, window_s=6.0, number=2, settings=half, is_fresh=False, switch_s=2.0, left_out_s=150.0)
     assert runs.trial_s(half) == runs.trial_s(loader) == 33.0, "the process has both kinds of kernels"
-    tf32 = Settings(precision=Precision.TF32)
     assert runs.trial_s(tf32) == 33.0 + 150.0
+    assert runs.trial_s(replace(tf32, cudnn_benchmark=False)) == 33.0, "without the benchmark nothing is searched"
     runs.trial_took(90.0, window_s=6.0, number=3, settings=half, startup_s=10.0)
     assert runs.trial_s(loader) == 33.0 + 150.0, "a new process has only the kernels of its own first trial"
+    runs.final_took(30.0, window_s=6.0, number=1, settings=loader, is_live=True)
+    assert runs.trial_s(loader) == 33.0, "a final searches too"
 
 
 def two_ranks_of_a_trainer(clock: Clock) -> Budget:

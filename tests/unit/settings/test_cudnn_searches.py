@@ -1,0 +1,20 @@
+"""Under which settings a process searches kernels once for each size of the inputs."""
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.settings import Precision, Settings
+from autotune.settings.cudnn_benchmark import searched_under
+
+OWN = Settings(num_workers=4, cudnn_benchmark=True)
+
+
+@pytest.mark.parametrize("changes", [{"num_workers": 12}, {"pin_memory": True}, {"optimizer_form": "fused"}])
+def test_settings_of_the_loader_find_the_kernels_that_the_process_has(changes):
+    assert searched_under(replace(OWN, **changes)) == searched_under(OWN) != searched_under(None)
+
+
+@pytest.mark.parametrize("changes", [{"precision": Precision.BF16}, {"channels_last": True}, {"batch_size": 8}])
+def test_formats_and_sizes_of_batches_are_searched_anew(changes):
+    assert searched_under(replace(OWN, **changes)) != searched_under(OWN)
