@@ -83,7 +83,10 @@ SCRIPTS = (
         },
         expert=dict.fromkeys(("gpu", "2gpu"), "+ --mixed_precision bf16"),
         no_expert="the script has no argument for workers",
-        progress=Progress(pattern=r"^epoch (?P<at>\d+): [\d.]+$", per=16000, ends_epoch=True),
+        progress={
+            device: Progress(pattern=r"^epoch (?P<at>\d+): [\d.]+$", per=per, ends_epoch=True)  # four fifths train
+            for device, per in (("gpu", 12800), ("2gpu", 12800), ("cpu", 128))
+        },
     ),
     Script(
         name="tutorial_cnn", kind="guide", source=TUTORIAL,
