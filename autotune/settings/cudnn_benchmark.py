@@ -19,8 +19,13 @@ SEARCHED_UNDER = (
 
 
 def searched_under(settings: Settings | None) -> tuple[Any, ...]:
-    """The values under which cuDNN searches kernels: a process searches once for each size under the same values."""
-    return tuple(getattr(settings, name, None) for name in SEARCHED_UNDER)
+    """The values under which cuDNN searches kernels; empty without settings, and where nothing is searched.
+
+    A process searches once for each size of the model's inputs under the same values.
+    """
+    if settings is None or not settings.cudnn_benchmark:
+        return ()
+    return tuple(getattr(settings, name) for name in SEARCHED_UNDER)
 
 
 def _pointless(case: SearchCase) -> str:

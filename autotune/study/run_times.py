@@ -346,9 +346,8 @@ class RunTimes:
 
     def _missing_searches_s(self, settings: Settings | None) -> float:
         """Expected time of cuDNN's searches in a trial that goes on in the process, in seconds."""
-        if settings is None or not settings.cudnn_benchmark or searched_under(settings) in self._searched_under:
-            return 0.0
-        return self._kernel_search_s
+        under = searched_under(settings)
+        return 0.0 if not under or under in self._searched_under else self._kernel_search_s
 
     def live_trial_s(self, settings: Settings | None = None) -> float:
         """Expected time of a trial in the process that waits, in seconds; before the first such trial, a guess.
