@@ -88,6 +88,11 @@ class SearchSpec:
     """Whether trials have the machine's network after the probe as well."""
 
     @property
+    def asked_names(self) -> frozenset[str]:
+        """Names of the settings that the user gave a range or a value, as typed."""
+        return frozenset(name for name, _ in (*self.ranges, *self.fixed))
+
+    @property
     def trials_limit(self) -> int:
         """Most trials of the search, baseline included."""
         return self.max_trials if self.max_trials is not None else TRIALS_OF_ALL_TIME

@@ -19,7 +19,7 @@ from autotune.units import format_bytes, format_interval, format_rate, format_se
 LONG_RUN_H = 10.0
 """Length of the run used to illustrate the gain: long enough to make one-time costs negligible."""
 OWN_AND_ONE = 2
-"""Trials of a search that compared one other combination with the script's own settings."""
+"""Trials of a search with one combination beside the script's own settings."""
 INDENT = "  "
 
 

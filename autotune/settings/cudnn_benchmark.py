@@ -15,13 +15,13 @@ SEARCHED_UNDER = (
     "precision", "matmul_precision", "channels_last", "cudnn_benchmark", "cudnn_benchmark_limit", "compile",
     "batch_size",
 )  # fmt: skip
-"""Settings that decide which kernels cuDNN times: under other values each size of the inputs is searched anew."""
+"""Settings that choose the kernels for cuDNN to time. After a change of any of them cuDNN times every size again."""
 
 
 def searched_under(settings: Settings | None) -> tuple[Any, ...]:
-    """The values under which cuDNN searches kernels; empty without settings, and where nothing is searched.
+    """The values of `SEARCHED_UNDER`; empty without settings, and with `cudnn_benchmark` off.
 
-    A process searches once for each size of the model's inputs under the same values.
+    With equal values a process searches once for each size of the model's inputs.
     """
     if settings is None or not settings.cudnn_benchmark:
         return ()

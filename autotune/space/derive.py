@@ -64,7 +64,7 @@ class _Derivation:
             mapped=self._mapped,
             splits_batch_norm=spec.allow_batchnorm_accumulation,
             own=self._script_settings,
-            asked={name for name, _ in (*spec.ranges, *spec.fixed)},
+            asked=spec.asked_names,
             device=machine.device,
             cpus=machine.usable_cpus / facts.world_size,
             is_linux=machine.is_linux,

@@ -1,4 +1,4 @@
-"""Changes of the winner that its runs put to no use: taken back before the result is published.
+"""Takes idle changes of the winner back before the result is published. An idle change has no effect on any run.
 
 nanoGPT copies batches without waiting by itself. A trial there that changes `non_blocking` changes nothing.
 """
@@ -12,14 +12,13 @@ from autotune.model.search_result import Contribution
 from autotune.model.trial_records import FinalRecord
 from autotune.search.history import FinishedTrial
 from autotune.settings import Settings, text_of
-from autotune.spec import SearchSpec
 from autotune.store.records import StudyRecord
 from autotune.study.final_choice import FinalsResult
 from autotune.verdict.in_force import idle_changes
 
 
 def idle_in(winner: FinishedTrial, records: Sequence[FinalRecord], study: StudyRecord) -> tuple[str, ...]:
-    """The winner's changes that its runs of the finals put to no use, by name; without those that the user asked for.
+    """The names of the winner's idle changes by the runs of the finals, without changes that the user asked for.
 
     Args:
         winner: Winner of the finals.
@@ -29,11 +28,7 @@ def idle_in(winner: FinishedTrial, records: Sequence[FinalRecord], study: StudyR
     if study.script_settings is None:
         return ()
     runs = [record.result for record in records if record.number == winner.number]
-    return idle_changes(winner.settings, study.script_settings, runs, _asked(study.spec))
-
-
-def _asked(spec: SearchSpec) -> set[str]:
-    return {name for name, _ in (*spec.ranges, *spec.fixed)}
+    return idle_changes(winner.settings, study.script_settings, runs, study.spec.asked_names)
 
 
 def without_changes(settings: Settings, own: Settings, names: Collection[str]) -> Settings:
@@ -42,9 +37,9 @@ def without_changes(settings: Settings, own: Settings, names: Collection[str]) -
 
 
 def without_idle_winner(finals: FinalsResult, study: StudyRecord) -> FinalsResult:
-    """The result of the finals, with the script's own settings as the winner where the winner does the same.
+    """The result of the finals; the script's own settings replace a winner with idle changes alone.
 
-    A gain of settings that change nothing is chance.
+    A gain of idle changes is chance.
     """
     own, winner = finals.baseline, finals.winner
     if own is None or winner.number == own.number:

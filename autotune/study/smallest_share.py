@@ -109,14 +109,9 @@ class ShareSearch:
         return int(self.target.cap_fraction * self.target.device.total_bytes)
 
     @property
-    def _asked(self) -> set[str]:
-        """Settings named by the user."""
-        return {name for name, _ in (*self.spec.ranges, *self.spec.fixed)}
-
-    @property
     def _least_fraction(self) -> float:
         """Smallest share allowed by the user."""
-        is_asked = "memory_fraction" in self._asked
+        is_asked = "memory_fraction" in self.spec.asked_names
         return min(float(value) for value in self.space.allowed["memory_fraction"]) if is_asked else 0.0
 
     def _is_left_alone(self, finals: FinalsResult) -> bool:
@@ -222,7 +217,7 @@ class ShareSearch:
     def _with_growing_segments(self, settings: Settings, found: _Found) -> int | None:
         """The least limit with growing segments, if blocks leave gaps; None when not notably less."""
         is_dense = found.limit_bytes < FRAGMENTED_RATIO * found.allocated_bytes or not found.allocated_bytes
-        if settings.expandable_segments or "expandable_segments" in self._asked or is_dense:
+        if settings.expandable_segments or "expandable_segments" in self.spec.asked_names or is_dense:
             return None
         reason, self._reason, self._next_s = self._reason, "", self._fresh_s
         growing = self._halve(replace(settings, expandable_segments=True), found.reference)
@@ -246,7 +241,7 @@ class ShareSearch:
         """
         limits = [look.limit_bytes for look in looks if look.num_retries and not look.keeps_rate]
         limit = max((each for each in limits if each < NOTABLY_LESS * found.limit_bytes), default=0)
-        is_left_alone = "unused_blocks" in self._asked or settings.unused_blocks is not UnusedBlocks.KEEP
+        is_left_alone = "unused_blocks" in self.spec.asked_names or settings.unused_blocks is not UnusedBlocks.KEEP
         if is_left_alone or settings.expandable_segments or not limit:
             return None
         reason, self._reason = self._reason, ""

@@ -28,13 +28,13 @@ class KernelSearches:
         self._num_calls = self._num_new = 0
         self._sizes = set[tuple[torch.Size, ...]]()
         self._sizes_under = dict[Hashable, set[tuple[torch.Size, ...]]]()
-        """Sizes met so far in this process, by the values that decide which kernels are timed."""
+        """Sizes met in this process, by the values given to `begin`."""
 
     def begin(self, under: Hashable) -> None:
         """Begins to count under new settings.
 
         Args:
-            under: The values that decide which kernels are timed; sizes met under the same values before are known.
+            under: Values that choose the kernels to time. Sizes met under equal values are known.
         """
         self.num = self._num_calls = self._num_new = 0
         self._sizes = self._sizes_under.setdefault(under, set())
