@@ -69,7 +69,7 @@ def _study_importances(study: optuna.Study) -> dict[str, float]:
 
 
 def varied(study: optuna.Study) -> list[str]:
-    """Parameters with several values among the finished trials, in their own order."""
+    """Parameters that every finished trial has, with several values among the trials, in their own order."""
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    names = trials[0].params if trials else {}
-    return [name for name in names if len({trial.params.get(name) for trial in trials}) > 1]
+    names = [name for name in trials[0].params if all(name in trial.params for trial in trials)] if trials else []
+    return [name for name in names if len({trial.params[name] for trial in trials}) > 1]

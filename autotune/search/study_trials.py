@@ -44,6 +44,8 @@ METRIC = "samples_per_second"
 
 ENQUEUED_STAGE = "enqueued"
 """Stage of settings queued by a user through Optuna."""
+QUEUED_PARAMS = "fixed_params"
+"""System attribute of a trial in which `optuna.Study.enqueue_trial` keeps the parameters asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,7 +165,9 @@ class StudyTrials:
         """
         while any(trial.state is TrialState.WAITING for trial in self._trials()):
             with quiet():
-                trial = self._study.ask(self._distributions)
+                trial = self._study.ask()
+                if "settings" not in trial.user_attrs:
+                    self._read_queued(trial)
             candidate = self._queued_candidate(trial)
             self._set_attrs(trial.number, {**candidate_attrs(candidate), **attrs})
             refusal = self._why_withdrawn(trial.number, candidate.settings, max_trials)
@@ -205,11 +209,12 @@ class StudyTrials:
             if trial.user_attrs.get("taken_from") == source:
                 return trial.number
         attrs = {**candidate_attrs(candidate), "taken_from": source, **ending_attrs(result, ending)}
+        params = self.space.told_params(candidate.settings)
         template = create_trial(
             state=TrialState.COMPLETE,
             value=ending.value,
-            params=dict(self.space.params(candidate.settings)),
-            distributions=self._distributions,
+            params=params,
+            distributions={name: self._distributions[name] for name in params},
             user_attrs=attrs,
             system_attrs={UNNAMED_CONSTRAINTS: list(ending.constraints.values())},
             constraints=dict(ending.constraints),
@@ -258,14 +263,24 @@ class StudyTrials:
             return self._study.get_trials(deepcopy=False)
 
     def _add(self, candidate: Candidate, state: TrialState, attrs: Mapping[str, Any]) -> int:
+        params = self.space.told_params(candidate.settings)
         template = create_trial(
             state=state,
-            params=dict(self.space.params(candidate.settings)),
-            distributions=self._distributions,
+            params=params,
+            distributions={name: self._distributions[name] for name in params},
             user_attrs={**candidate_attrs(candidate), **attrs},
         )
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=template)
         return self._storage.get_trial_number_from_id(trial_id)
+
+    def _read_queued(self, trial: Trial) -> None:
+        """Gives a trial that was queued by Optuna's own means the parameters that it was queued with."""
+        for name in self._storage.get_trial_system_attrs(self._id(trial.number)).get(QUEUED_PARAMS, {}):
+            distribution = self._distributions.get(name)
+            if isinstance(distribution, IntDistribution):
+                trial.suggest_int(name, distribution.low, distribution.high)
+            elif isinstance(distribution, CategoricalDistribution):
+                trial.suggest_categorical(name, distribution.choices)
 
     def _why_withdrawn(self, number: int, settings: Settings, max_trials: int) -> str | None:
         """Reason to withdraw a new trial; None to keep it. Of two equal trials the lower number stays.

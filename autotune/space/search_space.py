@@ -93,6 +93,16 @@ class SearchSpace:
                 params[name] = str(value.value) if isinstance(value, StrEnum) else value
         return params
 
+    def told_params(self, settings: Settings) -> dict[str, Value]:
+        """Parameters that a trial tells Optuna: those that are searched, and others that differ from the script's own.
+
+        `settings()` gives the same settings for them. Optuna writes each parameter by three statements, and each is a
+        round trip to a distant database.
+        """
+        own, searched = self.params(self.script_settings), set(self.searched)
+        params = self.params(settings)
+        return {name: value for name, value in params.items() if name in searched or value != own[name]}
+
     def why_not(self, settings: Settings) -> str | None:
         """Why settings may not be tried, as one sentence; None when allowed."""
         canonical = settings.canonical(device_is_cpu=self.device_is_cpu)

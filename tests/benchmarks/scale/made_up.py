@@ -126,7 +126,7 @@ def _write_optunas(storage: RDBStorage, made: SearchSpace, records: list[TrialRe
             key
             | {"param_name": name, "distribution_json": as_json[name]}
             | {"param_value": distributions[name].to_internal_repr(value)}
-            for name, value in made.params(record.settings).items()
+            for name, value in made.told_params(record.settings).items()
         ]
         candidate = Candidate(settings=record.settings, stage=record.stage)
         tables["trial_user_attributes"] += _attributes(

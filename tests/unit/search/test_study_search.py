@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import optuna
 import pytest
+from sqlalchemy import event
 
 from autotune.model.outcome import Outcome
 from autotune.model.result import Measurement, TrialResult
@@ -210,7 +212,37 @@ def test_a_proposal_is_a_running_trial_with_its_settings_in_the_study():
     trial = optuna.load_study(study_name="study", storage=storage).trials[proposal.number]
     assert trial.state.name == "RUNNING"
     assert trial.user_attrs["owner"] == "me"
-    assert trial.params == SPACE.params(proposal.settings)
+    assert trial.params.items() <= SPACE.params(proposal.settings).items()
+    assert SPACE.settings(trial.params) == proposal.settings
+
+
+def test_optuna_is_told_of_the_parameters_that_are_searched():
+    storage = optuna.storages.InMemoryStorage()
+    proposals = run(open_search(storage), 3)
+    trials = optuna.load_study(study_name="study", storage=storage).trials
+    assert [SPACE.settings(trial.params) for trial in trials] == [proposal.settings for proposal in proposals]
+    assert all(set(trial.params) == set(SPACE.searched) for trial in trials)
+
+
+def test_a_trial_queued_by_optunas_own_means_runs_with_what_it_was_queued_with():
+    storage = optuna.storages.InMemoryStorage()
+    search = open_search(storage)
+    run(search, 1)
+    optuna.load_study(study_name="study", storage=storage).enqueue_trial({"num_workers": 1, "prefetch_factor": 4})
+    proposal = search.ask()
+    assert proposal.stage == "enqueued"
+    assert proposal.settings == replace(SPACE.script_settings, num_workers=1, prefetch_factor=4)
+
+
+def test_a_new_trial_on_a_database_takes_few_statements(tmp_path: Path):
+    """A statement takes a round trip, and a trial of a study on a distant database took 3 s before it began."""
+    storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/study.db")
+    search = open_search(storage)
+    run(search, 1)
+    statements: list[str] = []
+    event.listen(storage.engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
+    assert isinstance(search.ask(), Proposal)
+    assert len(statements) < 100
 
 
 def accelerator_space(**spec):
