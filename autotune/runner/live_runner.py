@@ -270,7 +270,7 @@ class _LiveRun:
             else:
                 self._ask(self._job)
         elif result.has_ended_early:
-            self._begin_afresh("the script ended in the process before")
+            self._begin_afresh(f"the script ended in the process before: {_last_words(result)}")
         else:
             self._result = result
 
@@ -278,15 +278,20 @@ class _LiveRun:
 def why_lost(job: TrialJob, result: TrialResult) -> str:
     """Why a process did not wait after a measurement, by the last line of its output.
 
-    The line may begin with a progress bar of the script.
-
     Empty for a process that was not to wait: of a job that serves no further requests, or after a failure.
     """
     if not job.serves or not result.outcome.is_complete:
         return ""
+    return f"the process before ended after its measurement: {_last_words(result)}"
+
+
+def _last_words(result: TrialResult) -> str:
+    """The last line of a run's output; the line may begin with a progress bar of the script.
+
+    A script that catches its own errors ends without one, and only this line tells why: loguru's `catch` does so.
+    """
     lines = result.log_tail.strip().splitlines()
-    said = lines[-1].strip().rpartition("autotune: ")[2][:MOST_SAID_CHARS] if lines else "it said nothing"
-    return f"the process before ended after its measurement: {said}"
+    return lines[-1].strip().rpartition("autotune: ")[2][:MOST_SAID_CHARS] if lines else "it said nothing"
 
 
 def why_moved(first: TrialResult, again: TrialResult) -> str:

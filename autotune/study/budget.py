@@ -10,6 +10,7 @@ from statistics import fmean
 
 from autotune.settings import Settings
 from autotune.settings.compile_mode import UNCOMPILED, build_of
+from autotune.settings.cudnn_benchmark import searched_under
 from autotune.study.run_times import LEAST_FINAL_WINDOW_S, RunTimes
 
 NUM_ROUNDS = 3
@@ -296,9 +297,9 @@ class Budget:
         """Median time of a fresh process beside the window, in seconds: start, warm-up, end."""
         return self._start_s(UNCOMPILED)
 
-    def _start_s(self, build: str) -> float:
-        """Expected time of a final beside its window, in seconds."""
-        return self.runs.shared_start_s if self._is_shared else self.runs.start_s(build)
+    def _start_s(self, build: str, *, may_search: bool = True) -> float:
+        """Expected time of a final beside its window in seconds; `may_search` as for `RunTimes.start_s`."""
+        return self.runs.shared_start_s if self._is_shared else self.runs.start_s(build, may_search=may_search)
 
     def trial_s(self, settings: Settings | None = None, *, is_fresh: bool | None = None) -> float:
         """Expected time of a trial in seconds, 0 before the first; without settings, of a model not compiled.
@@ -350,7 +351,7 @@ class Budget:
             return self._tolerated_s - LEAST_ROUNDS * 2 * self._shared_final_s
         kept_s = max(self.reserve_s, self._verified_s(is_alone=is_alone))
         if settings is not None:
-            start_s = self._start_s(build_of(settings))
+            start_s = self._start_s(build_of(settings), may_search=bool(searched_under(settings)))
             own_s = [self._around_s_of(number) for number in self._kept_for[:1]] or [self.around_s]
             round_s = start_s + own_s[0] + 2 * self.runs.least_window_s
             kept_s = max(kept_s, LEAST_ROUNDS * round_s if is_alone else self._comparison_s(round_s))

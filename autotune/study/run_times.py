@@ -53,7 +53,11 @@ class RunTimes:
         self._live_trial_s: dict[str, list[float]] = {}
         """The same of live trials alone, without the time of cuDNN's searches."""
         self._around_s: dict[str, list[float]] = {}
-        """Time of fresh runs beside their windows in seconds, by the model's build."""
+        """Time of fresh runs beside their windows in seconds, by the model's build, without cuDNN's searches."""
+        self._fresh_search_s: list[float] = []
+        """Time of cuDNN's searches in fresh runs whose settings let it search, in seconds."""
+        self._searches: dict[int, bool] = {}
+        """Whether the settings of a trial let cuDNN search, by number."""
         self._around_of: dict[int, float] = {}
         """Latest time of a fresh run beside the window by the trial's number, in seconds."""
         self._shared_around_s: list[float] = []
@@ -124,11 +128,13 @@ class RunTimes:
             self._live_trial_s.setdefault(build, []).append(max(0.0, wall_s - left_out_s))
         if number is not None:
             self._builds[number] = build
+            self._searches[number] = bool(searched_under(settings))
         if window_s is not None:
             self._window_s.append(window_s)
             self._block_s.append(window_s / num_blocks if num_blocks else 0.0)
             if is_fresh:
-                self._note_first_build(wall_s - window_s, number, build)
+                search_s = self._note_fresh_search(settings, left_out_s)
+                self._note_first_build(wall_s - window_s, search_s, number, build)
                 self._startup_s += [startup_s] if startup_s is not None else []
             else:
                 self._note_switch(wall_s - window_s, switch_s, left_out_s, number, build)
@@ -161,7 +167,12 @@ class RunTimes:
         if is_live:
             self._note_live(wall_s - window_s, (switch_s or 0.0) + left_out_s)
         else:
-            self._note_around(wall_s - window_s, number, build)
+            self._note_around(wall_s - window_s, self._note_fresh_search(settings, left_out_s), number, build)
+
+    def _note_fresh_search(self, settings: Settings | None, left_out_s: float) -> float:
+        """Learns how long cuDNN searched in a fresh run, and returns it, in seconds."""
+        self._fresh_search_s += [left_out_s] if searched_under(settings) else []
+        return left_out_s
 
     def _note_searches(self, settings: Settings | None, left_out_s: float, *, is_fresh: bool) -> None:
         """Learns which kernels the process has, and how long the searches for others take."""
@@ -196,16 +207,16 @@ class RunTimes:
             # The time of plain starts has the searches of a new process already.
             self._switch_s[build] = max(switch_s, self._switch_s.get(build, 0.0))
 
-    def _note_first_build(self, around_s: float, number: int | None, build: str) -> None:
+    def _note_first_build(self, around_s: float, search_s: float, number: int | None, build: str) -> None:
         """Learns from a fresh trial, which may have built what finals find in the compiler's cache."""
         if build != UNCOMPILED:
-            plain_s = self.start_s(UNCOMPILED)
+            plain_s = self.start_s(UNCOMPILED, may_search=False) + search_s
             self._first_build_s.setdefault(build, []).append(max(0.0, around_s - plain_s))
             around_s = plain_s + self._rebuild_share * max(0.0, around_s - plain_s)
-        self._note_around(around_s, number, build)
+        self._note_around(around_s, search_s, number, build)
 
-    def _note_around(self, around_s: float, number: int | None, build: str) -> None:
-        self._around_s.setdefault(build, []).append(max(0.0, around_s))
+    def _note_around(self, around_s: float, search_s: float, number: int | None, build: str) -> None:
+        self._around_s.setdefault(build, []).append(max(0.0, around_s - search_s))
         if number is not None:
             self._around_of[number] = max(0.0, around_s)
 
@@ -256,16 +267,23 @@ class RunTimes:
 
     # --- starts of processes, and builds
 
-    def start_s(self, build: str) -> float:
-        """Expected time of a fresh run beside its window in seconds, with the compiler's cache."""
+    def start_s(self, build: str, *, may_search: bool = True) -> float:
+        """Expected time of a fresh run beside its window in seconds, with the compiler's cache.
+
+        Args:
+            build: The model's build.
+            may_search: Whether the settings let cuDNN search kernels, as the script's own settings may do. A first run
+                of YOLOX on an H200 took 85 s, and 52 s of these were such searches.
+        """
+        search_s = median(self._fresh_search_s[-NUM_RECENT:]) if may_search and self._fresh_search_s else 0.0
         recent = self._around_s.get(build, ())[-NUM_RECENT:]
         if recent:
-            return median(recent)
+            return median(recent) + search_s
         if build != UNCOMPILED:
             # No cache has the kernels timed by cuDNN: ResNet-50 on an H100 took 36 and 41 s to switch, and its finals
             # 41 and 47 s more than others, with the graph in the compiler's cache.
             again_s = self._switch_s.get(build, self._rebuild_share * self._build_s(build))
-            return self.start_s(UNCOMPILED) + again_s
+            return self.start_s(UNCOMPILED, may_search=may_search) + again_s
         others = [*self._around_s.values(), self._trial_s.get(UNCOMPILED, []), *self._trial_s.values()]
         return next((median(times_s[-NUM_RECENT:]) for times_s in others if times_s), 0.0)
 
@@ -282,7 +300,8 @@ class RunTimes:
         if known_s is not None:
             return known_s
         build = build_of(settings) if settings is not None else self._build_of(number)
-        plain_s, start_s = self.start_s(UNCOMPILED), self.start_s(build)
+        may_search = bool(searched_under(settings)) if settings is not None else self._searches.get(number, True)
+        plain_s, start_s = (self.start_s(one, may_search=may_search) for one in (UNCOMPILED, build))
         # More workers take longer to fill the queues than the script's own workers took for the baseline. What a switch
         # takes beyond the usual, such as cuDNN's choice of kernels, a new process takes too: 8 s for a diffusion model
         # on an H100.
@@ -292,7 +311,9 @@ class RunTimes:
 
     def shared_process_s(self, contenders: Collection[int]) -> float:
         """Expected time of the start of a process for live finals of these trials in seconds, with all their builds."""
-        return self.start_s(UNCOMPILED) + self._builds_s({self._build_of(number) for number in contenders})
+        may_search = any(self._searches.get(number, True) for number in contenders)
+        start_s = self.start_s(UNCOMPILED, may_search=may_search)
+        return start_s + self._builds_s({self._build_of(number) for number in contenders})
 
     def missing_builds_s(self, contenders: Collection[int]) -> float:
         """Expected time in seconds of these trials' builds, without the builds in the process of the latest trial."""
@@ -328,7 +349,8 @@ class RunTimes:
         """
         build = build_of(settings)
         if is_fresh and self._live_trial_s:
-            return self._first_start_s(build) + self.usual_window_s
+            may_search = settings is None or bool(searched_under(settings))
+            return self._first_start_s(build, may_search=may_search) + self.usual_window_s
         # Before the first live trial, the time of trials contains the searches of new processes.
         search_s = self._missing_searches_s(settings) if self._live_trial_s else 0.0
         return self._known_trial_s(build) + search_s
@@ -371,8 +393,8 @@ class RunTimes:
         start_s = self.start_s(UNCOMPILED) if is_fresh else self.shared_start_s
         return start_s + (self._build_s(build) if build != UNCOMPILED else 0.0)
 
-    def _first_start_s(self, build: str) -> float:
+    def _first_start_s(self, build: str, *, may_search: bool) -> float:
         """Expected time of a fresh trial beside its window in seconds; a build outside the cache takes all its time."""
         if build in (UNCOMPILED, *self._cached):
-            return self.start_s(build)
-        return self.start_s(UNCOMPILED) + self._build_s(build)
+            return self.start_s(build, may_search=may_search)
+        return self.start_s(UNCOMPILED, may_search=may_search) + self._build_s(build)

@@ -179,11 +179,13 @@ def test_a_failure_ends_its_process_and_the_next_request_gets_a_new_one(outcome:
 
 
 def test_settings_that_meet_the_end_of_the_script_are_measured_in_a_new_process() -> None:
-    runner = LiveRunner(Starter([measured(100.0), ENDED], [measured(90.0)]))
+    """A script that catches its own errors ends as if it were through; only its last line tells why."""
+    ended = replace(ENDED, log_tail="epoch 1\nRuntimeError: no room for a batch\n")
+    runner = LiveRunner(Starter([measured(100.0), ended], [measured(90.0)]))
     run(runner, asks())
     result = run(runner, asks(replace(OWN, num_workers=2)))
     assert result.outcome is Outcome.OK and result.start is StartKind.COLD
-    assert result.start_reason == "the script ended in the process before"
+    assert result.start_reason == "the script ended in the process before: RuntimeError: no room for a batch"
 
 
 @pytest.mark.parametrize(("again", "num_processes"), [(101.0, 1), (80.0, 2)])

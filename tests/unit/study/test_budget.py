@@ -341,6 +341,23 @@ def test_settings_that_the_waiting_process_cannot_take_cost_a_start():
     assert budget.trial_s() == budget.trial_s(is_fresh=False) == 18.0
 
 
+def test_a_new_process_without_cudnns_searches_is_expected_to_start_without_them():
+    """Times of YOLOX on an H200: after a trial that was cut off, no time seemed left for finals of a process."""
+    own = Settings(num_workers=4, pin_memory=True, batch_size=16, cudnn_benchmark=True)
+    half, plain = replace(own, precision="bf16"), replace(own, cudnn_benchmark=False)
+    runs = Budget(780.0, 35.0, Clock()).runs
+    runs.trial_took(84.5, window_s=2.9, num_blocks=4, number=0, settings=own, startup_s=13.4, left_out_s=52.2)
+    runs.trial_took(168.1, window_s=8.5, num_blocks=4, number=2, settings=half, startup_s=24.5, left_out_s=117.0)
+    runs.trial_took(
+        22.1, window_s=8.3, num_blocks=5, number=3, settings=plain, is_fresh=False, switch_s=2.2, left_out_s=0.0
+    )
+    assert runs.start_of(0) == pytest.approx(81.6), "as measured"
+    assert runs.start_of(3) == pytest.approx((84.5 - 2.9 - 52.2 + 168.1 - 8.5 - 117.0) / 2), "without the searches"
+    assert runs.start_of(4, own) - runs.start_of(4, plain) == pytest.approx((52.2 + 117.0) / 2)
+    assert runs.trial_s(own, is_fresh=True) - runs.trial_s(plain, is_fresh=True) == pytest.approx((52.2 + 117.0) / 2)
+    assert runs.shared_process_s([0, 3]) - runs.shared_process_s([3]) == pytest.approx((52.2 + 117.0) / 2)
+
+
 def test_a_later_run_in_the_same_process_does_not_search_kernels_again():
     """YOLOX on an H200: with the searches in its price, no final fitted a search of six minutes."""
     budget = Budget(360.0, 221.0, Clock())
