@@ -311,9 +311,13 @@ class RunTimes:
 
     def shared_process_s(self, contenders: Collection[int]) -> float:
         """Expected time of the start of a process for live finals of these trials in seconds, with all their builds."""
-        may_search = any(self._searches.get(number, True) for number in contenders)
-        start_s = self.start_s(UNCOMPILED, may_search=may_search)
-        return start_s + self._builds_s({self._build_of(number) for number in contenders})
+        builds = {self._build_of(number) for number in contenders}
+        return max(map(self._plain_start_of, contenders), default=self.start_s(UNCOMPILED)) + self._builds_s(builds)
+
+    def _plain_start_of(self, number: int) -> float:
+        """Expected time of a fresh run of a trial's settings beside its window in seconds, but for the build."""
+        known_s = self._around_of.get(number) if self._build_of(number) == UNCOMPILED else None
+        return known_s or self.start_s(UNCOMPILED, may_search=self._searches.get(number, True))
 
     def missing_builds_s(self, contenders: Collection[int]) -> float:
         """Expected time in seconds of these trials' builds, without the builds in the process of the latest trial."""
