@@ -35,12 +35,9 @@ LOADER_STAGE = "usual_loader"
 """The usual changes of the loader without those of the compute."""
 
 LONG_SEARCH_S = 10.0
-"""Time of cuDNN's searches in the baseline, in seconds, from which trials without the searches and of the loader come
-before number and memory formats, under which cuDNN searches anew. YOLOX draws its images in a dozen sizes: its first
-trial in bf16 took 183 s on an H200, and a final 206 s, so more workers were never tried without bf16."""
-
-SEARCHLESS_STAGE = "no_kernel_search"
-"""The script's own settings with cuDNN's first choice of kernels."""
+"""Time of cuDNN's searches in the baseline, in seconds, from which a trial of the loader comes before number and memory
+formats, under which cuDNN searches anew. YOLOX draws its images in a dozen sizes: its first trial in bf16 took 183 s on
+an H200, and a final 206 s, so more workers were never tried without bf16."""
 
 COMPILE_STAGE = "compile"
 """Stage of the plan's compiled trials on an accelerator."""
@@ -173,11 +170,6 @@ def _on_cpu(state: PlanState) -> None:
 
 def _usual_gains(state: PlanState) -> None:
     """Tries the usual gains on an accelerator all at once; later trials take back changes without a gain."""
-    if _searches_kernels(state):
-        # Not for speed: YOLOX on an H200 was as fast without, and a trial took 22 s in place of 80 to 290 s.
-        searchless = state.changed({"cudnn_benchmark": False})
-        if state.is_open(searchless):
-            state.measured(searchless, SEARCHLESS_STAGE, favour=state.limits.noise_ratio)
     compute = _usual_compute(state)
     if waits_for_data(state):
         # The benchmark costs seconds at the start of every later trial, for a gain hidden by a slow loader.
@@ -315,8 +307,6 @@ def _usual_compute(state: PlanState) -> dict[str, Value]:
         "precision": own if own in HALF else half,
         **{setting.name: usual.value for setting, usual in USUAL if setting.effect is Effect.COMPUTE},
     }
-    if _searches_kernels(state):
-        changes["cudnn_benchmark"] = state.best.cudnn_benchmark
     return _without_new_process(state, changes)
 
 

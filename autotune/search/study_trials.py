@@ -15,6 +15,7 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.exceptions import UpdateFinishedTrialError
+from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
@@ -86,6 +87,7 @@ class StudyTrials:
     ) -> None:
         self.space = space
         """The settings allowed now."""
+        self._whole_space = space
         self._storage = storage if storage is not None else InMemoryStorage()
         self._distributions = {name: _distribution(name, space) for name in space.domains}
         self._study = self._open(study_name, about)
@@ -109,9 +111,8 @@ class StudyTrials:
                 study_name=study_name,
                 direction="maximize",
                 load_if_exists=True,
-                # Every parameter of a trial is given, and Optuna's default sampler would read all trials for each new
-                # trial.
-                sampler=optuna.samplers.RandomSampler(seed=0),
+                # Optuna's default sampler would read all trials for each new trial.
+                sampler=_ScriptsOwn(self.space.params(self.space.script_settings)),
                 pruner=optuna.pruners.NopPruner(),
             )
             if study.metric_names is None:
@@ -166,8 +167,12 @@ class StudyTrials:
         while any(trial.state is TrialState.WAITING for trial in self._trials()):
             with quiet():
                 trial = self._study.ask()
-                if "settings" not in trial.user_attrs:
-                    self._read_queued(trial)
+            asked = self._asked(trial.number)
+            refusal = self._why_not_asked(asked)
+            if refusal is not None:
+                self._prune(trial.number, refusal)
+                continue
+            self._tell_params(trial, asked)
             candidate = self._queued_candidate(trial)
             self._set_attrs(trial.number, {**candidate_attrs(candidate), **attrs})
             refusal = self._why_withdrawn(trial.number, candidate.settings, max_trials)
@@ -185,16 +190,15 @@ class StudyTrials:
     def finish(self, number: int, result: TrialResult, ending: Verdict) -> None:
         """Tells Optuna a trial's ending; without effect on a reaped trial, because its settings are queued again."""
         trial_id = self._id(number)
-        if self._storage.get_trial(trial_id).state is not TrialState.RUNNING:
-            return
+        # Named as Optuna names them: `Trial.set_constraint` and `Study.tell` would read the trial five times.
+        template = create_trial(state=TrialState.COMPLETE, value=ending.value, constraints=dict(ending.constraints))
+        attrs = {**template.system_attrs, UNNAMED_CONSTRAINTS: list(ending.constraints.values())}
         # A tuner on another machine may reap the trial at any moment.
-        with quiet(), suppress(UpdateFinishedTrialError):
+        with suppress(UpdateFinishedTrialError):
             self._set_attrs(number, ending_attrs(result, ending))
-            trial = Trial(self._study, trial_id)
-            for key, value in ending.constraints.items():
-                trial.set_constraint(key, value)
-            self._storage.set_trial_system_attr(trial_id, UNNAMED_CONSTRAINTS, list(ending.constraints.values()))
-            self._study.tell(trial, ending.value, state=TrialState.COMPLETE, skip_if_finished=True)
+            for key, value in attrs.items():
+                self._storage.set_trial_system_attr(trial_id, key, value)
+            self._storage.set_trial_state_values(trial_id, TrialState.COMPLETE, [ending.value])
 
     def add_finished(self, candidate: Candidate, result: TrialResult, ending: Verdict, source: str) -> int:
         """Adds a trial measured by another study, at most once per source, and gives its number.
@@ -209,7 +213,7 @@ class StudyTrials:
             if trial.user_attrs.get("taken_from") == source:
                 return trial.number
         attrs = {**candidate_attrs(candidate), "taken_from": source, **ending_attrs(result, ending)}
-        params = self.space.told_params(candidate.settings)
+        params = self._whole_space.told_params(candidate.settings)
         template = create_trial(
             state=TrialState.COMPLETE,
             value=ending.value,
@@ -250,6 +254,10 @@ class StudyTrials:
         for trial in self._trials():
             if trial.state is TrialState.RUNNING and is_dead(dict(trial.user_attrs)):
                 if "settings" not in trial.user_attrs:
+                    refusal = self._why_not_asked(self._asked(trial.number))
+                    if refusal is not None:
+                        self._prune(trial.number, refusal)
+                        continue
                     candidate = self._queued_candidate(trial)
                     self._set_attrs(trial.number, candidate_attrs(candidate))
                 self.fail(trial.number, "The tuner of the trial ended.", is_host_fault=False)
@@ -263,7 +271,7 @@ class StudyTrials:
             return self._study.get_trials(deepcopy=False)
 
     def _add(self, candidate: Candidate, state: TrialState, attrs: Mapping[str, Any]) -> int:
-        params = self.space.told_params(candidate.settings)
+        params = self._whole_space.told_params(candidate.settings)
         template = create_trial(
             state=state,
             params=params,
@@ -273,14 +281,32 @@ class StudyTrials:
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=template)
         return self._storage.get_trial_number_from_id(trial_id)
 
-    def _read_queued(self, trial: Trial) -> None:
-        """Gives a trial that was queued by Optuna's own means the parameters that it was queued with."""
-        for name in self._storage.get_trial_system_attrs(self._id(trial.number)).get(QUEUED_PARAMS, {}):
-            distribution = self._distributions.get(name)
-            if isinstance(distribution, IntDistribution):
-                trial.suggest_int(name, distribution.low, distribution.high)
-            elif isinstance(distribution, CategoricalDistribution):
-                trial.suggest_categorical(name, distribution.choices)
+    def _asked(self, number: int) -> dict[str, Any]:
+        """The parameters that a trial was queued with by Optuna's own means; empty for other trials."""
+        asked = self._storage.get_trial_system_attrs(self._id(number)).get(QUEUED_PARAMS, {})
+        return dict(asked)
+
+    def _why_not_asked(self, asked: Mapping[str, Any]) -> str | None:
+        """Why no settings have these parameters, as one sentence; None when some have."""
+        for name, value in asked.items():
+            if value not in self._whole_space.domains.get(name, ()):
+                return f"{name} = {value} is not in the search space."
+        return None
+
+    def _tell_params(self, trial: Trial, asked: Mapping[str, Any]) -> None:
+        """Gives a trial that was queued by Optuna's own means its parameters: those asked for, the rest of the script.
+
+        Trials that autotune queued have their parameters.
+        """
+        if not asked or "settings" in trial.user_attrs:
+            return
+        with quiet():
+            for name in self._whole_space.told_params(self._whole_space.settings(asked)):
+                distribution = self._distributions[name]
+                if isinstance(distribution, IntDistribution):
+                    trial.suggest_int(name, distribution.low, distribution.high)
+                elif isinstance(distribution, CategoricalDistribution):
+                    trial.suggest_categorical(name, distribution.choices)
 
     def _why_withdrawn(self, number: int, settings: Settings, max_trials: int) -> str | None:
         """Reason to withdraw a new trial; None to keep it. Of two equal trials the lower number stays.
@@ -299,7 +325,7 @@ class StudyTrials:
     def _queued_candidate(self, trial: Trial | FrozenTrial) -> Candidate:
         if "settings" in trial.user_attrs:
             return candidate_of(trial)
-        return Candidate(settings=self.space.settings(trial.params), stage=ENQUEUED_STAGE)
+        return Candidate(settings=self._whole_space.settings(self._asked(trial.number)), stage=ENQUEUED_STAGE)
 
     def _prune(self, number: int, reason: str) -> None:
         self._set_attrs(number, {"reason": reason})
@@ -313,6 +339,29 @@ class StudyTrials:
 
     def _id(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+
+
+class _ScriptsOwn(BaseSampler):
+    """Gives each parameter that was not asked for the script's own value."""
+
+    def __init__(self, own: Mapping[str, Any]) -> None:
+        self._own = own
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """No parameters: none depends on others."""
+        return {}
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """No values, as there are no parameters."""
+        return {}
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """The script's own value."""
+        return self._own[param_name]
 
 
 def _distribution(name: str, space: SearchSpace) -> BaseDistribution:

@@ -295,11 +295,14 @@ class Budget:
     @property
     def around_s(self) -> float:
         """Median time of a fresh process beside the window, in seconds: start, warm-up, end."""
-        return self._start_s(UNCOMPILED)
+        return self._start_s()
 
-    def _start_s(self, build: str, *, may_search: bool = True) -> float:
-        """Expected time of a final beside its window in seconds; `may_search` as for `RunTimes.start_s`."""
-        return self.runs.shared_start_s if self._is_shared else self.runs.start_s(build, may_search=may_search)
+    def _start_s(self, settings: Settings | None = None) -> float:
+        """Expected time of a final beside its window in seconds; without settings, of the script's own."""
+        if self._is_shared:
+            return self.runs.shared_start_s
+        under = searched_under(settings) if settings is not None else None
+        return self.runs.start_s(build_of(settings), under=under)
 
     def trial_s(self, settings: Settings | None = None, *, is_fresh: bool | None = None) -> float:
         """Expected time of a trial in seconds, 0 before the first; without settings, of a model not compiled.
@@ -351,7 +354,7 @@ class Budget:
             return self._tolerated_s - LEAST_ROUNDS * 2 * self._shared_final_s
         kept_s = max(self.reserve_s, self._verified_s(is_alone=is_alone))
         if settings is not None:
-            start_s = self._start_s(build_of(settings), may_search=bool(searched_under(settings)))
+            start_s = self._start_s(settings)
             own_s = [self._around_s_of(number) for number in self._kept_for[:1]] or [self.around_s]
             round_s = start_s + own_s[0] + 2 * self.runs.least_window_s
             kept_s = max(kept_s, LEAST_ROUNDS * round_s if is_alone else self._comparison_s(round_s))

@@ -54,10 +54,12 @@ class RunTimes:
         """The same of live trials alone, without the time of cuDNN's searches."""
         self._around_s: dict[str, list[float]] = {}
         """Time of fresh runs beside their windows in seconds, by the model's build, without cuDNN's searches."""
-        self._fresh_search_s: list[float] = []
-        """Time of cuDNN's searches in fresh runs whose settings let it search, in seconds."""
-        self._searches: dict[int, bool] = {}
-        """Whether the settings of a trial let cuDNN search, by number."""
+        self._fresh_search_s: dict[tuple[Any, ...], list[float]] = {}
+        """Time of cuDNN's searches in fresh runs in seconds, by `searched_under` of their settings."""
+        self._own_under: tuple[Any, ...] = ()
+        """`searched_under` of the first trial, which has the script's own settings."""
+        self._under: dict[int, tuple[Any, ...]] = {}
+        """`searched_under` of the trials, by number."""
         self._around_of: dict[int, float] = {}
         """Latest time of a fresh run beside the window by the trial's number, in seconds."""
         self._shared_around_s: list[float] = []
@@ -120,6 +122,8 @@ class RunTimes:
             is_complete: Whether the trial came through, raced out or not: the compiler's cache then has the build.
         """
         build = build_of(settings)
+        if not self.num_trials:
+            self._own_under = searched_under(settings)
         self._note_searches(settings, left_out_s, is_fresh=is_fresh)
         self._cached |= {build} if is_complete else set()
         self._built_in_process = {build} if is_fresh else {*self._built_in_process, build}
@@ -128,13 +132,12 @@ class RunTimes:
             self._live_trial_s.setdefault(build, []).append(max(0.0, wall_s - left_out_s))
         if number is not None:
             self._builds[number] = build
-            self._searches[number] = bool(searched_under(settings))
+            self._under[number] = searched_under(settings)
         if window_s is not None:
             self._window_s.append(window_s)
             self._block_s.append(window_s / num_blocks if num_blocks else 0.0)
             if is_fresh:
-                search_s = self._note_fresh_search(settings, left_out_s)
-                self._note_first_build(wall_s - window_s, search_s, number, build)
+                self._note_first_build(wall_s - window_s, left_out_s, number, build)
                 self._startup_s += [startup_s] if startup_s is not None else []
             else:
                 self._note_switch(wall_s - window_s, switch_s, left_out_s, number, build)
@@ -167,18 +170,15 @@ class RunTimes:
         if is_live:
             self._note_live(wall_s - window_s, (switch_s or 0.0) + left_out_s)
         else:
-            self._note_around(wall_s - window_s, self._note_fresh_search(settings, left_out_s), number, build)
-
-    def _note_fresh_search(self, settings: Settings | None, left_out_s: float) -> float:
-        """Learns how long cuDNN searched in a fresh run, and returns it, in seconds."""
-        self._fresh_search_s += [left_out_s] if searched_under(settings) else []
-        return left_out_s
+            self._note_around(wall_s - window_s, left_out_s, number, build)
 
     def _note_searches(self, settings: Settings | None, left_out_s: float, *, is_fresh: bool) -> None:
         """Learns which kernels the process has, and how long the searches for others take."""
         self._kernel_search_s = max(self._kernel_search_s, left_out_s)
+        under = searched_under(settings)
+        if is_fresh and under:
+            self._fresh_search_s.setdefault(under, []).append(left_out_s)
         if settings is not None:
-            under = searched_under(settings)
             self._searched_under = {under} if is_fresh else {*self._searched_under, under}
 
     def _note_live(self, around_s: float, once_s: float) -> float:
@@ -210,12 +210,13 @@ class RunTimes:
     def _note_first_build(self, around_s: float, search_s: float, number: int | None, build: str) -> None:
         """Learns from a fresh trial, which may have built what finals find in the compiler's cache."""
         if build != UNCOMPILED:
-            plain_s = self.start_s(UNCOMPILED, may_search=False) + search_s
+            plain_s = min(around_s, self.start_s(UNCOMPILED, under=()) + search_s)
             self._first_build_s.setdefault(build, []).append(max(0.0, around_s - plain_s))
             around_s = plain_s + self._rebuild_share * max(0.0, around_s - plain_s)
         self._note_around(around_s, search_s, number, build)
 
     def _note_around(self, around_s: float, search_s: float, number: int | None, build: str) -> None:
+        """Learns from a fresh run, of which cuDNN searched kernels for `search_s` seconds."""
         self._around_s.setdefault(build, []).append(max(0.0, around_s - search_s))
         if number is not None:
             self._around_of[number] = max(0.0, around_s)
@@ -267,15 +268,16 @@ class RunTimes:
 
     # --- starts of processes, and builds
 
-    def start_s(self, build: str, *, may_search: bool = True) -> float:
+    def start_s(self, build: str, *, under: tuple[Any, ...] | None = None) -> float:
         """Expected time of a fresh run beside its window in seconds, with the compiler's cache.
 
         Args:
             build: The model's build.
-            may_search: Whether the settings let cuDNN search kernels, as the script's own settings may do. A first run
-                of YOLOX on an H200 took 85 s, and 52 s of these were such searches.
+            under: `searched_under` of the settings; None for the script's own. A first run of YOLOX on an H200 took
+                85 s, and 52 s of these were cuDNN's searches.
         """
-        search_s = median(self._fresh_search_s[-NUM_RECENT:]) if may_search and self._fresh_search_s else 0.0
+        under = self._own_under if under is None else under
+        search_s = self._expected_search_s(under)
         recent = self._around_s.get(build, ())[-NUM_RECENT:]
         if recent:
             return median(recent) + search_s
@@ -283,9 +285,19 @@ class RunTimes:
             # No cache has the kernels timed by cuDNN: ResNet-50 on an H100 took 36 and 41 s to switch, and its finals
             # 41 and 47 s more than others, with the graph in the compiler's cache.
             again_s = self._switch_s.get(build, self._rebuild_share * self._build_s(build))
-            return self.start_s(UNCOMPILED, may_search=may_search) + again_s
-        others = [*self._around_s.values(), self._trial_s.get(UNCOMPILED, []), *self._trial_s.values()]
-        return next((median(times_s[-NUM_RECENT:]) for times_s in others if times_s), 0.0)
+            return self.start_s(UNCOMPILED, under=under) + again_s
+        for times_s in self._around_s.values():
+            return median(times_s[-NUM_RECENT:]) + search_s
+        whole_s = (self._trial_s.get(UNCOMPILED, []), *self._trial_s.values())
+        return next((median(times_s[-NUM_RECENT:]) for times_s in whole_s if times_s), 0.0)
+
+    def _expected_search_s(self, under: tuple[Any, ...]) -> float:
+        """Expected time of cuDNN's searches in a fresh run in seconds, under these values of `searched_under`."""
+        if not under:
+            return 0.0
+        every = [one_s for times_s in self._fresh_search_s.values() for one_s in times_s]
+        known_s = self._fresh_search_s.get(under, every)[-NUM_RECENT:]
+        return median(known_s) if known_s else 0.0
 
     def start_of(self, number: int, settings: Settings | None = None) -> float:
         """Expected time of a trial's settings in a fresh run beside the window, in seconds.
@@ -300,8 +312,8 @@ class RunTimes:
         if known_s is not None:
             return known_s
         build = build_of(settings) if settings is not None else self._build_of(number)
-        may_search = bool(searched_under(settings)) if settings is not None else self._searches.get(number, True)
-        plain_s, start_s = (self.start_s(one, may_search=may_search) for one in (UNCOMPILED, build))
+        under = searched_under(settings) if settings is not None else self._under_of(number)
+        plain_s, start_s = (self.start_s(one, under=under) for one in (UNCOMPILED, build))
         # More workers take longer to fill the queues than the script's own workers took for the baseline. What a switch
         # takes beyond the usual, such as cuDNN's choice of kernels, a new process takes too: 8 s for a diffusion model
         # on an H100.
@@ -311,13 +323,12 @@ class RunTimes:
 
     def shared_process_s(self, contenders: Collection[int]) -> float:
         """Expected time of the start of a process for live finals of these trials in seconds, with all their builds."""
-        builds = {self._build_of(number) for number in contenders}
-        return max(map(self._plain_start_of, contenders), default=self.start_s(UNCOMPILED)) + self._builds_s(builds)
+        searches_s = sum(map(self._expected_search_s, {self._under_of(number) for number in contenders}))
+        builds_s = self._builds_s({self._build_of(number) for number in contenders})
+        return self.start_s(UNCOMPILED, under=()) + searches_s + builds_s
 
-    def _plain_start_of(self, number: int) -> float:
-        """Expected time of a fresh run of a trial's settings beside its window in seconds, but for the build."""
-        known_s = self._around_of.get(number) if self._build_of(number) == UNCOMPILED else None
-        return known_s or self.start_s(UNCOMPILED, may_search=self._searches.get(number, True))
+    def _under_of(self, number: int) -> tuple[Any, ...]:
+        return self._under.get(number, self._own_under)
 
     def missing_builds_s(self, contenders: Collection[int]) -> float:
         """Expected time in seconds of these trials' builds, without the builds in the process of the latest trial."""
@@ -353,8 +364,7 @@ class RunTimes:
         """
         build = build_of(settings)
         if is_fresh and self._live_trial_s:
-            may_search = settings is None or bool(searched_under(settings))
-            return self._first_start_s(build, may_search=may_search) + self.usual_window_s
+            return self._first_start_s(build, searched_under(settings) if settings else None) + self.usual_window_s
         # Before the first live trial, the time of trials contains the searches of new processes.
         search_s = self._missing_searches_s(settings) if self._live_trial_s else 0.0
         return self._known_trial_s(build) + search_s
@@ -397,8 +407,8 @@ class RunTimes:
         start_s = self.start_s(UNCOMPILED) if is_fresh else self.shared_start_s
         return start_s + (self._build_s(build) if build != UNCOMPILED else 0.0)
 
-    def _first_start_s(self, build: str, *, may_search: bool) -> float:
+    def _first_start_s(self, build: str, under: tuple[Any, ...] | None) -> float:
         """Expected time of a fresh trial beside its window in seconds; a build outside the cache takes all its time."""
         if build in (UNCOMPILED, *self._cached):
-            return self.start_s(build, may_search=may_search)
-        return self.start_s(UNCOMPILED, may_search=may_search) + self._build_s(build)
+            return self.start_s(build, under=under)
+        return self.start_s(UNCOMPILED, under=under) + self._build_s(build)

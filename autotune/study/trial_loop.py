@@ -316,6 +316,8 @@ class TrialLoop:
 
         Without a baseline nothing can be compared.
         """
+        if proposal.settings != self._search.script_settings:
+            return ""  # Known without a look into the database.
         baseline = self._search.history.baseline
         if baseline is None or baseline.number != proposal.number or not baseline.outcome.is_failed:
             return ""

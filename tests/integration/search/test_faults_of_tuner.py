@@ -157,7 +157,7 @@ def test_a_full_disk_under_the_database_loses_only_what_did_not_fit(project: Pro
     if subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False).returncode:
         pytest.skip("this system permits no mounts")
     place = project.database.parent
-    mount, save = f"mount -t tmpfs -o size=320k tmpfs {place}", f"cp {place}/study.db {project.root}/saved.db"
+    mount, save = f"mount -t tmpfs -o size=240k tmpfs {place}", f"cp {place}/study.db {project.root}/saved.db"
     script = f'{mount} && "$@"; code=$?; {save}; exit $code'
     words = ["unshare", "-Urm", "sh", "-c", script, "sh"]
     search = project.start(*project.search("train", num_trials=12), prefix=words)

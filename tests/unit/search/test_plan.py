@@ -173,23 +173,6 @@ def test_where_cudnn_searches_for_each_size_the_loader_is_tried_before_the_forma
     assert settings_of(space, replace(fed, kernel_search_s=55.0)).precision is Precision.BF16
 
 
-def test_where_cudnn_searches_for_each_size_the_first_trial_does_without():
-    """A trial of YOLOX on an H200 took 22 s in place of 80 to 290 s, at the same rate."""
-    formats = {"precision": (Precision.FP32, Precision.BF16), "num_workers": (4, 8, 12, 16)}
-    own_settings = Settings(num_workers=4, batch_size=64, cudnn_benchmark=True)
-    space = make_space(own_settings, {**formats, "cudnn_benchmark": (False, True)}, device_is_cpu=False)
-    searched = replace(trial(0, own(space), 84.0, compute=115.0, wait=0.24), kernel_search_s=55.0)
-    first = settings_of(space, searched)
-    assert first == replace(own(space), cudnn_benchmark=False)
-    alike = trial(1, first, 83.9, compute=115.0, wait=0.24)
-    second = settings_of(space, searched, alike)
-    assert (second.cudnn_benchmark, second.precision, second.num_workers > 4) == (False, Precision.FP32, True)
-    third = settings_of(space, searched, alike, trial(2, second, 104.0, compute=115.0, wait=0.05))
-    assert (third.cudnn_benchmark, third.precision) == (False, Precision.BF16)
-    slower = settings_of(space, searched, trial(1, first, 60.0, compute=115.0, wait=0.24))
-    assert slower.cudnn_benchmark and slower.num_workers > 4
-
-
 @pytest.mark.parametrize(("rate", "outcome"), [(70.0, Outcome.OK), (None, Outcome.CRASHED), (70.0, Outcome.RACED_OUT)])
 def test_a_loader_that_failed_or_was_slower_alone_is_not_part_of_the_dear_trial(rate, outcome):
     space = accelerator(precision=("fp32", "bf16"), channels_last=(False, True), num_workers=4)

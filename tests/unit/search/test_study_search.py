@@ -224,14 +224,60 @@ def test_optuna_is_told_of_the_parameters_that_are_searched():
     assert all(set(trial.params) == set(SPACE.searched) for trial in trials)
 
 
+def optunas(storage) -> optuna.Study:
+    return optuna.load_study(study_name="study", storage=storage)
+
+
+def test_a_setting_that_is_left_out_stays_among_optunas_parameters():
+    storage = optuna.storages.InMemoryStorage()
+    search = open_search(storage)
+    for _ in range(12):
+        proposal = search.ask()
+        is_guilty = proposal.settings.precision == "bf16"
+        search.tell(proposal.number, result(Outcome.CRASHED) if is_guilty else measured(proposal.settings))
+    assert any(trial.params["precision"] == "bf16" for trial in optunas(storage).trials)
+    assert {tuple(trial.params) for trial in optunas(storage).trials} == {SPACE.searched}
+
+
 def test_a_trial_queued_by_optunas_own_means_runs_with_what_it_was_queued_with():
     storage = optuna.storages.InMemoryStorage()
     search = open_search(storage)
     run(search, 1)
-    optuna.load_study(study_name="study", storage=storage).enqueue_trial({"num_workers": 1, "prefetch_factor": 4})
+    optunas(storage).enqueue_trial({"num_workers": 1, "prefetch_factor": 4})
     proposal = search.ask()
     assert proposal.stage == "enqueued"
     assert proposal.settings == replace(SPACE.script_settings, num_workers=1, prefetch_factor=4)
+    search.tell(proposal.number, measured(proposal.settings))
+    trial = optunas(storage).trials[proposal.number]
+    assert trial.state.name == "COMPLETE" and tuple(trial.params) == SPACE.searched
+    assert SPACE.settings(trial.params) == proposal.settings
+
+
+@pytest.mark.parametrize(
+    "asked", [{"num_workers": 7000}, {"num_workers": "2"}, {"precision": "fp8"}, {"split": 99}, {"lr": 0.1}], ids=str
+)
+def test_a_trial_queued_with_what_the_space_does_not_have_is_withdrawn_by_name(asked):
+    storage = optuna.storages.InMemoryStorage()
+    search = open_search(storage)
+    run(search, 1)
+    optunas(storage).enqueue_trial(asked)
+    assert search.ask().stage != "enqueued"
+    trial = optunas(storage).trials[1]
+    ((name, value),) = asked.items()
+    assert trial.state.name == "PRUNED"
+    assert trial.user_attrs["reason"] == f"{name} = {value} is not in the search space."
+
+
+@pytest.mark.parametrize("asked", [{"num_workers": 1}, {"split": 99}], ids=str)
+def test_a_tuner_killed_while_it_takes_a_trial_from_the_queue_loses_nothing_of_it(asked):
+    storage = optuna.storages.InMemoryStorage()
+    run(open_search(storage), 1)
+    optunas(storage).enqueue_trial(asked)
+    optunas(storage).ask()
+    search = open_search(storage)
+    search.reap(lambda owner: True)
+    proposal = search.ask()
+    assert (proposal.settings == replace(SPACE.script_settings, num_workers=1)) is ("num_workers" in asked)
 
 
 def test_a_new_trial_on_a_database_takes_few_statements(tmp_path: Path):
@@ -241,8 +287,11 @@ def test_a_new_trial_on_a_database_takes_few_statements(tmp_path: Path):
     run(search, 1)
     statements: list[str] = []
     event.listen(storage.engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
-    assert isinstance(search.ask(), Proposal)
-    assert len(statements) < 100
+    proposal = search.ask()
+    assert isinstance(proposal, Proposal) and len(statements) < 100
+    statements.clear()
+    search.tell(proposal.number, measured(proposal.settings))
+    assert len(statements) < 25
 
 
 def accelerator_space(**spec):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.settings import Precision, Settings
-from autotune.settings.compile_mode import BUILD_S, CompileMode
+from autotune.settings.compile_mode import BUILD_S, UNCOMPILED, CompileMode, build_of
 from autotune.study.budget import (
     CAUTION,
     ENDING_SHARE,
@@ -21,7 +21,7 @@ from autotune.study.budget import (
     TRIALS_PER_FINALIST,
     Budget,
 )
-from autotune.study.run_times import LEAST_FINAL_WINDOW_S, REBUILD_SHARE
+from autotune.study.run_times import LEAST_FINAL_WINDOW_S, REBUILD_SHARE, RunTimes
 
 
 class Clock:
@@ -341,22 +341,54 @@ def test_settings_that_the_waiting_process_cannot_take_cost_a_start():
     assert budget.trial_s() == budget.trial_s(is_fresh=False) == 18.0
 
 
-def test_a_new_process_without_cudnns_searches_is_expected_to_start_without_them():
-    """Times of YOLOX on an H200: after a trial that was cut off, no time seemed left for finals of a process."""
+def yolox() -> tuple[RunTimes, Settings, Settings]:
+    """Times of YOLOX on an H200, the script's own settings, and the same without cuDNN's searches."""
     own = Settings(num_workers=4, pin_memory=True, batch_size=16, cudnn_benchmark=True)
-    half, plain = replace(own, precision="bf16"), replace(own, cudnn_benchmark=False)
+    half, plain = replace(own, precision=Precision.BF16), replace(own, cudnn_benchmark=False)
     runs = Budget(780.0, 35.0, Clock()).runs
     runs.trial_took(84.5, window_s=2.9, num_blocks=4, number=0, settings=own, startup_s=13.4, left_out_s=52.2)
     runs.trial_took(168.1, window_s=8.5, num_blocks=4, number=2, settings=half, startup_s=24.5, left_out_s=117.0)
-    runs.trial_took(
-        22.1, window_s=8.3, num_blocks=5, number=3, settings=plain, is_fresh=False, switch_s=2.2, left_out_s=0.0
-    )
+    runs.trial_took(22.1, window_s=8.3, num_blocks=5, number=3, settings=plain, is_fresh=False, switch_s=2.2)
+    return runs, own, plain
+
+
+PLAIN_START_S = (84.5 - 2.9 - 52.2 + 168.1 - 8.5 - 117.0) / 2
+
+
+def test_a_new_process_is_expected_to_start_without_searches_that_its_settings_do_not_make():
+    """After a trial that was cut off, no time seemed left for finals of a process."""
+    runs, own, plain = yolox()
     assert runs.start_of(0) == pytest.approx(81.6), "as measured"
-    assert runs.start_of(3) == pytest.approx((84.5 - 2.9 - 52.2 + 168.1 - 8.5 - 117.0) / 2), "without the searches"
-    assert runs.start_of(4, own) - runs.start_of(4, plain) == pytest.approx((52.2 + 117.0) / 2)
-    assert runs.trial_s(own, is_fresh=True) - runs.trial_s(plain, is_fresh=True) == pytest.approx((52.2 + 117.0) / 2)
-    assert runs.shared_process_s([0, 3]) == pytest.approx(81.6), "the script's own settings search as they did"
-    assert runs.shared_process_s([3]) == runs.start_of(3)
+    assert runs.start_of(3) == pytest.approx(PLAIN_START_S)
+    assert runs.start_of(4, own) == pytest.approx(PLAIN_START_S + 52.2)
+    assert runs.start_of(4, replace(own, channels_last=True)) == pytest.approx(PLAIN_START_S + (52.2 + 117.0) / 2)
+    assert runs.trial_s(own, is_fresh=True) - runs.trial_s(plain, is_fresh=True) == pytest.approx(52.2)
+
+
+def test_a_shared_process_is_expected_to_search_kernels_for_each_of_its_contenders():
+    runs, _, _ = yolox()
+    assert runs.shared_process_s([3]) == pytest.approx(PLAIN_START_S)
+    assert runs.shared_process_s([0, 3]) == pytest.approx(PLAIN_START_S + 52.2)
+    assert runs.shared_process_s([0, 2]) == pytest.approx(PLAIN_START_S + 52.2 + 117.0)
+
+
+def test_searches_of_a_script_that_compiles_by_itself_count_once():
+    own = Settings(compile=True, compile_mode=CompileMode.DEFAULT, cudnn_benchmark=True)
+    runs = Budget(780.0, 35.0, Clock()).runs
+    for number in range(2):
+        runs.trial_took(85.0, window_s=3.0, number=number, settings=own, left_out_s=52.0)
+        assert runs.start_of(number) == runs.start_s(build_of(own)) == pytest.approx(82.0)
+    assert runs.shared_process_s([0, 1]) == pytest.approx(82.0)
+
+
+def test_searches_of_a_rival_are_not_expected_of_settings_that_make_none():
+    own = Settings(num_workers=4)
+    runs = Budget(780.0, 35.0, Clock()).runs
+    for number in range(4):
+        runs.trial_took(35.0, window_s=5.0, number=number, settings=replace(own, num_workers=number))
+    runs.trial_took(135.0, window_s=5.0, number=4, settings=replace(own, cudnn_benchmark=True), left_out_s=100.0)
+    assert runs.start_s(UNCOMPILED) == pytest.approx(30.0)
+    assert runs.start_of(4) == pytest.approx(130.0)
 
 
 def test_a_later_run_in_the_same_process_does_not_search_kernels_again():
