@@ -19,6 +19,7 @@ from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, InMemoryStorage
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
+from autotune.errors import SearchSpaceError
 from autotune.model.result import TrialResult
 from autotune.search.attributes import candidate_attrs, candidate_of, ending_attrs, finished_trial, settings_of
 from autotune.search.history import FinishedTrial
@@ -46,7 +47,7 @@ METRIC = "samples_per_second"
 ENQUEUED_STAGE = "enqueued"
 """Stage of settings queued by a user through Optuna."""
 QUEUED_PARAMS = "fixed_params"
-"""System attribute of a trial in which `optuna.Study.enqueue_trial` keeps the parameters asked for."""
+"""System attribute with the parameters given to `optuna.Study.enqueue_trial`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -282,21 +283,25 @@ class StudyTrials:
         return self._storage.get_trial_number_from_id(trial_id)
 
     def _asked(self, number: int) -> dict[str, Any]:
-        """The parameters that a trial was queued with by Optuna's own means; empty for other trials."""
+        """Parameters of a trial queued by `optuna.Study.enqueue_trial`; empty for other trials."""
         asked = self._storage.get_trial_system_attrs(self._id(number)).get(QUEUED_PARAMS, {})
         return dict(asked)
 
     def _why_not_asked(self, asked: Mapping[str, Any]) -> str | None:
-        """Why no settings have these parameters, as one sentence; None when some have."""
+        """The first of these values outside the search space, as one sentence; None without one."""
         for name, value in asked.items():
             if value not in self._whole_space.domains.get(name, ()):
                 return f"{name} = {value} is not in the search space."
+        try:
+            self._whole_space.settings(asked)
+        except SearchSpaceError as error:  # Python takes 1 for true, and 2.0 for 2.
+            return str(error)
         return None
 
     def _tell_params(self, trial: Trial, asked: Mapping[str, Any]) -> None:
-        """Gives a trial that was queued by Optuna's own means its parameters: those asked for, the rest of the script.
+        """Tells Optuna the parameters of a trial queued by `enqueue_trial`: asked values, and the script's own.
 
-        Trials that autotune queued have their parameters.
+        Trials queued by autotune have parameters already.
         """
         if not asked or "settings" in trial.user_attrs:
             return
@@ -342,7 +347,7 @@ class StudyTrials:
 
 
 class _ScriptsOwn(BaseSampler):
-    """Gives each parameter that was not asked for the script's own value."""
+    """Gives the script's own value of each parameter without a fixed value."""
 
     def __init__(self, own: Mapping[str, Any]) -> None:
         self._own = own

@@ -94,9 +94,9 @@ class SearchSpace:
         return params
 
     def told_params(self, settings: Settings) -> dict[str, Value]:
-        """Parameters that a trial tells Optuna: those that are searched, and others that differ from the script's own.
+        """Optuna's parameters of a trial: the searched ones, and others with a value other than the script's own.
 
-        `settings()` gives the same settings for them. Optuna writes each parameter by three statements, and each is a
+        `settings()` of these parameters gives the same settings. Optuna writes a parameter by three statements, each a
         round trip to a distant database.
         """
         own, searched = self.params(self.script_settings), set(self.searched)

@@ -268,6 +268,15 @@ def test_a_trial_queued_with_what_the_space_does_not_have_is_withdrawn_by_name(a
     assert trial.user_attrs["reason"] == f"{name} = {value} is not in the search space."
 
 
+def test_a_trial_queued_with_a_number_for_a_switch_is_withdrawn():
+    storage = optuna.storages.InMemoryStorage()
+    search = open_search(storage)
+    run(search, 1)
+    optunas(storage).enqueue_trial({"persistent_workers": 1, "num_workers": 2})
+    assert search.ask().stage != "enqueued"
+    assert optunas(storage).trials[1].user_attrs["reason"].startswith("persistent_workers 1 is not true or false.")
+
+
 @pytest.mark.parametrize("asked", [{"num_workers": 1}, {"split": 99}], ids=str)
 def test_a_tuner_killed_while_it_takes_a_trial_from_the_queue_loses_nothing_of_it(asked):
     storage = optuna.storages.InMemoryStorage()
