@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
+import optuna
 import pytest
 
 from autotune.cli.main import main
@@ -463,6 +464,17 @@ def test_a_study_with_a_gain_goes_on_with_more_trials(folder):
     first = folder.search(max_trials=3)
     result = folder.resume(max_trials=6)
     assert first.trials.total == 3 and result.trials.total == 6 and result.status is Status.IMPROVED
+
+
+def test_settings_queued_in_optunas_study_are_measured_by_the_next_resume(folder):
+    folder.search(max_trials=2)
+    queued = replace(folder.runner.ran[0], num_workers=2, prefetch_factor=8)
+    study = optuna.load_study(study_name="train", storage=f"sqlite:///{folder.database}")
+    study.enqueue_trial({"num_workers": 2, "prefetch_factor": 8})
+    folder.resume(max_trials=3)
+    assert folder.runner.ran.count(queued) >= 1
+    with folder.repository() as repository:
+        assert [trial.settings for trial in repository.trials("train")][2] == queued
 
 
 def test_an_interrupted_study_goes_on_with_the_new_limit_also_later(folder):
