@@ -288,7 +288,8 @@ def why_lost(job: TrialJob, result: TrialResult) -> str:
 def _last_words(result: TrialResult) -> str:
     """The last line of a run's output; the line may begin with a progress bar of the script.
 
-    A script that catches its own errors ends without one, and only this line tells why: loguru's `catch` does so.
+    A script may catch all errors, as with loguru's `catch`, and end as if the training was over. The reason is then in
+    the last line alone.
     """
     lines = result.log_tail.strip().splitlines()
     return lines[-1].strip().rpartition("autotune: ")[2][:MOST_SAID_CHARS] if lines else "it said nothing"

@@ -1,7 +1,7 @@
 """The trials of one study in Optuna's storage: started, finished, failed, queued again, all as ordinary Optuna trials.
 
-A new trial is written in one transaction with its parameters and attributes, so a killed tuner leaves a whole trial or
-none. Everything needed later is in the attributes, so the database alone is enough to resume a study.
+One transaction writes a new trial with parameters and attributes, so a killed tuner leaves a whole trial or none. The
+attributes hold everything for a later resume, so a resume needs the database alone.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ UNNAMED_CONSTRAINTS = "constraints"
 would show trials over the cap as feasible. Optuna reads both kinds, the unnamed by position."""
 
 SETTINGS_ATTR = "natural"
-"""User attribute of a study: the script's own settings, as plain values; older studies have all of them, newer ones
-those that differ from the defaults."""
+"""User attribute of a study: the script's own settings as plain values. Older studies have all settings, newer studies
+the settings with a value other than the default."""
 
 METRIC = "samples_per_second"
 """Name of the values in Optuna's plots and dashboard."""
@@ -113,7 +113,7 @@ class StudyTrials:
                 direction="maximize",
                 load_if_exists=True,
                 # Optuna's default sampler would read all trials for each new trial.
-                sampler=_ScriptsOwn(self.space.params(self.space.script_settings)),
+                sampler=_ScriptsOwn(self._whole_space.params(self._whole_space.script_settings)),
                 pruner=optuna.pruners.NopPruner(),
             )
             if study.metric_names is None:
@@ -168,13 +168,9 @@ class StudyTrials:
         while any(trial.state is TrialState.WAITING for trial in self._trials()):
             with quiet():
                 trial = self._study.ask()
-            asked = self._asked(trial.number)
-            refusal = self._why_not_asked(asked)
-            if refusal is not None:
-                self._prune(trial.number, refusal)
-                continue
-            self._tell_params(trial, asked)
             candidate = self._queued_candidate(trial)
+            if candidate is None:
+                continue
             self._set_attrs(trial.number, {**candidate_attrs(candidate), **attrs})
             refusal = self._why_withdrawn(trial.number, candidate.settings, max_trials)
             refusal = refusal or self.space.why_not(candidate.settings)
@@ -255,11 +251,9 @@ class StudyTrials:
         for trial in self._trials():
             if trial.state is TrialState.RUNNING and is_dead(dict(trial.user_attrs)):
                 if "settings" not in trial.user_attrs:
-                    refusal = self._why_not_asked(self._asked(trial.number))
-                    if refusal is not None:
-                        self._prune(trial.number, refusal)
-                        continue
                     candidate = self._queued_candidate(trial)
+                    if candidate is None:
+                        continue
                     self._set_attrs(trial.number, candidate_attrs(candidate))
                 self.fail(trial.number, "The tuner of the trial ended.", is_host_fault=False)
                 reaped.append(trial.number)
@@ -282,13 +276,8 @@ class StudyTrials:
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=template)
         return self._storage.get_trial_number_from_id(trial_id)
 
-    def _asked(self, number: int) -> dict[str, Any]:
-        """Parameters of a trial queued by `optuna.Study.enqueue_trial`; empty for other trials."""
-        asked = self._storage.get_trial_system_attrs(self._id(number)).get(QUEUED_PARAMS, {})
-        return dict(asked)
-
     def _why_not_asked(self, asked: Mapping[str, Any]) -> str | None:
-        """The first of these values outside the search space, as one sentence; None without one."""
+        """Names the first asked value outside the search space, as one sentence; None without such a value."""
         for name, value in asked.items():
             if value not in self._whole_space.domains.get(name, ()):
                 return f"{name} = {value} is not in the search space."
@@ -298,15 +287,10 @@ class StudyTrials:
             return str(error)
         return None
 
-    def _tell_params(self, trial: Trial, asked: Mapping[str, Any]) -> None:
-        """Tells Optuna the parameters of a trial queued by `enqueue_trial`: asked values, and the script's own.
-
-        Trials queued by autotune have parameters already.
-        """
-        if not asked or "settings" in trial.user_attrs:
-            return
+    def _tell_params(self, trial: Trial, settings: Settings) -> None:
+        """Tells Optuna the parameters of a started trial: values fixed by `enqueue_trial`, and the script's own."""
         with quiet():
-            for name in self._whole_space.told_params(self._whole_space.settings(asked)):
+            for name in self._whole_space.told_params(settings):
                 distribution = self._distributions[name]
                 if isinstance(distribution, IntDistribution):
                     trial.suggest_int(name, distribution.low, distribution.high)
@@ -327,10 +311,19 @@ class StudyTrials:
                     return f"Trial {other.number} has the same settings."
         return None if num_earlier < max_trials else budget_spent(max_trials)
 
-    def _queued_candidate(self, trial: Trial | FrozenTrial) -> Candidate:
+    def _queued_candidate(self, trial: Trial | FrozenTrial) -> Candidate | None:
+        """The settings of a trial taken from the queue; None, and the trial pruned, without such settings."""
         if "settings" in trial.user_attrs:
             return candidate_of(trial)
-        return Candidate(settings=self._whole_space.settings(self._asked(trial.number)), stage=ENQUEUED_STAGE)
+        asked = self._storage.get_trial_system_attrs(self._id(trial.number)).get(QUEUED_PARAMS, {})
+        refusal = self._why_not_asked(asked)
+        if refusal is not None:
+            self._prune(trial.number, refusal)
+            return None
+        settings = self._whole_space.settings(asked)
+        if isinstance(trial, Trial):
+            self._tell_params(trial, settings)
+        return Candidate(settings=settings, stage=ENQUEUED_STAGE)
 
     def _prune(self, number: int, reason: str) -> None:
         self._set_attrs(number, {"reason": reason})

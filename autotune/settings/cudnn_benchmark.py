@@ -15,7 +15,7 @@ SEARCHED_UNDER = (
     "precision", "matmul_precision", "channels_last", "cudnn_benchmark", "cudnn_benchmark_limit", "compile",
     "batch_size",
 )  # fmt: skip
-"""Settings that choose the kernels for cuDNN to time. After a change of any of them cuDNN times every size again."""
+"""Settings behind cuDNN's choice of kernels. After a change of a setting here, cuDNN times kernels for each size again."""
 
 
 def searched_under(settings: Settings | None) -> tuple[Any, ...]:
