@@ -15,7 +15,7 @@ SEARCHED_UNDER = (
     "precision", "matmul_precision", "channels_last", "cudnn_benchmark", "cudnn_benchmark_limit", "compile",
     "batch_size",
 )  # fmt: skip
-"""Settings behind cuDNN's choice of kernels. After a change of a setting here, cuDNN times kernels for each size again."""
+"""Settings behind cuDNN's choice of kernels. After a change of a setting here, cuDNN times every size again."""
 
 
 def searched_under(settings: Settings | None) -> tuple[Any, ...]:
