@@ -90,6 +90,8 @@ class LoaderFacts:
     """Iterations over the loader before the training iteration: a look at the first batch, a run for statistics. Trials
     hold the workers back from the training iteration on."""
 
+    is_rebuilt: bool = False
+    """True when the script builds a new loader for every epoch."""
     batches_vary: bool = False
     """True when batches differ in bytes, such as padded texts of different lengths. A smaller last batch does not
     count. The rate on one batch is then no bound of the rate on all."""

@@ -118,14 +118,14 @@ class BatchSource:
             has_workers=loader.persistent_workers and record.is_iterated,
         )
 
-    def iterated(self, _: LoaderRecord, loader: Any, iterator: Any) -> None:
+    def iterated(self, record: LoaderRecord, loader: Any, iterator: Any) -> None:
         """Notes the workers, queue length and batch size of a new iteration."""
         self._gates.iteration_began(iterator, is_closed=self._holds_back)
         self._num_workers = loader.num_workers
         self._num_queued = loader.num_workers * (loader.prefetch_factor or 0)
         self._samples.batch_size = loader.batch_size
         self._num_ahead = self._num_owed = 0
-        self.epoch.began(loader, iterator, is_held_back=self._holds_back)
+        self.epoch.began(loader, iterator, is_held_back=self._holds_back, is_rebuilt=bool(record.is_rebuilt))
         if self._meter is not None:
             self.phase_began(self._meter.phase)
 

@@ -10,7 +10,7 @@ import functools
 import inspect
 import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from torch.utils.data import BatchSampler, DataLoader
 from autotune.settings import BY_NAME, INERT_WITHOUT_WORKERS, LOADER_FIELDS
 from autotune.settings.loader_group import put_in_loader
 from autotune.settings.worker_start import begun_anew
+from autotune.trial.loader.rebuilt_loaders import Place, is_rebuilt, running_calls
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.batch_structure import LongBatchSampler, length_of
 from autotune.trial.torch.patching import unwrap_all, wrap
@@ -45,30 +46,42 @@ NextBatch = Callable[[Any, Callable[[Any], Any]], Any]
 class LoaderRecord:
     """The construction site of a DataLoader, without a reference to the loader, which a script may drop at any time."""
 
-    __slots__ = ("_place", "is_iterated", "key", "num_switches")
+    __slots__ = ("_built", "_place", "is_iterated", "is_rebuilt", "key", "num_switches")
 
-    def __init__(self, key: str, place: _Place, num_switches: int = 0) -> None:
+    def __init__(self, key: str, place: _Place, num_switches: int = 0, built: Sequence[Place] = ()) -> None:
+        self._built = built
+        self.is_rebuilt: bool | None = place.num_iterations == 1 or None
+        """Whether every epoch has a new loader; None before the first iteration, when the source will tell."""
         self.key = key
         self.num_switches = num_switches
         """Switches of settings in this process before the loader got its arguments."""
         self.is_iterated = False
         """Whether the script has begun to iterate over the loader."""
         self._place = place
+        place.num_iterations = 0
+
+    def iterates(self) -> None:
+        """Notes that an iteration is about to begin."""
+        if self.is_rebuilt is None:
+            self.is_rebuilt = is_rebuilt(self._built, running_calls())
 
     def iterated(self) -> None:
         """Notes that the loader is in use; a later loader with the same likeness may take over the place."""
         self.is_iterated = self._place.is_used = True
+        self._place.num_iterations += 1
 
 
 class _Place:
     """A dataset at a construction site of loaders."""
 
-    __slots__ = ("dataset_id", "is_used", "last_built", "likeness")
+    __slots__ = ("dataset_id", "is_used", "last_built", "likeness", "num_iterations")
 
     def __init__(self, dataset: Any, likeness: object) -> None:
         self.dataset_id = id(dataset)
         self.likeness = likeness
         self.is_used = False
+        self.num_iterations = 0
+        """Iterations over the last loader at this place."""
         self.last_built = 0
         """Running number, over all loaders, of the last loader at this place."""
 
@@ -156,7 +169,7 @@ class Loaders:
             if self.override is not None:
                 arguments = self.override(key, arguments)
             original(loader, **arguments)
-            record = LoaderRecord(key, place, self._num_switches)
+            record = LoaderRecord(key, place, self._num_switches, running_calls())
             loader._autotune_record, loader._autotune_arguments = record, own
             if self.built is not None:
                 self.built(record, loader)
@@ -171,6 +184,7 @@ class Loaders:
             take = self.taker(record) if self.taker is not None else None
             if take is not None and record.num_switches != self._num_switches:
                 self._rearrange(record, loader)
+            record.iterates()
             if self.iterates is not None:
                 try:
                     self.iterates(record, loader)

@@ -22,6 +22,7 @@ class RunningEpoch:
     """The latest iteration over the training loader that the script began, as the source of the script's batches."""
 
     __slots__ = (
+        "_is_rebuilt",
         "_iterator",
         "_latest_left",
         "_length",
@@ -50,6 +51,8 @@ class RunningEpoch:
         self._length = self._shown_length = math.inf
         """Batches of the script's own epoch, and of an epoch as shown to the script by `len(loader)`; infinite when
         unknown."""
+        self._is_rebuilt = False
+        """Whether the script's source builds a loader for every epoch."""
         self._latest_left = 0
         self._num_until_left: int | None = None
         """Batches after which the script leaves every iteration early; None when the script does not."""
@@ -63,14 +66,16 @@ class RunningEpoch:
             # Sizes of batches delivered out of order are known from tensors alone.
             vars(sampler)["notes_sizes"] = getattr(loader, "in_order", True)
 
-    def began(self, loader: Any, iterator: Any, *, is_held_back: bool) -> None:
+    def began(self, loader: Any, iterator: Any, *, is_held_back: bool, is_rebuilt: bool = False) -> None:
         """Notes that the script began an iteration.
 
         Args:
             loader: The training loader.
             iterator: The new iterator of the loader.
             is_held_back: Whether cached batches take the place of the loader's batches.
+            is_rebuilt: Whether the script builds a loader for every epoch.
         """
+        self._is_rebuilt = is_rebuilt
         self._iterator, self.successor, self._outer = weakref.ref(iterator), None, None
         # A loader with persistent workers holds the iterator: a strong reference back would keep both alive.
         iterator._autotune_loader = weakref.ref(loader) if loader.persistent_workers else lambda: loader
@@ -132,6 +137,8 @@ class RunningEpoch:
         sampler = getattr(loader, "batch_sampler", None)
         if not isinstance(sampler, LongBatchSampler) or self.num_given + num_needed > self._shown_length:
             return None
+        if self._is_rebuilt and loader.persistent_workers:
+            return None  # The workers would live on, and the script ends them with the loader.
         self.num_until_end = self._shown_length
         if self._num_until_left is not None:
             return _leave(iterator, loader)
@@ -171,9 +178,9 @@ class RunningEpoch:
 
     @property
     def is_loader_rebuilt(self) -> bool:
-        """Whether every epoch has a new loader: the script has dropped the loader and keeps the iterator."""
+        """Whether every epoch has a new loader, by the source, or as the script keeps the iterator alone."""
         iterator, loader = self._alive()
-        return iterator is not None and loader is None
+        return self._is_rebuilt or (iterator is not None and loader is None)
 
     @property
     def num_batches(self) -> int | None:

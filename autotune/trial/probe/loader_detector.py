@@ -63,6 +63,7 @@ class _Seen:
         """True when `itertools.cycle` keeps the batches, and asks the loader for a single epoch."""
         self.last_delivery = 0
         self.is_read_before_training = False
+        self.is_rebuilt = False
         self.is_length_asked_first = False
         self.start_method = ""
         self.is_pinned = False
@@ -201,6 +202,7 @@ class LoaderDetector:
             batches_vary=training.batches_vary,
             is_read_before_training=training.is_read_before_training,
             num_passes_before_training=training.num_passes_before_training,
+            is_rebuilt=training.is_rebuilt,
             **training.attributes,
         )
 
@@ -221,6 +223,7 @@ class LoaderDetector:
         seen = self._of(record)
         seen.num_passes += 1
         seen.num_pending = 0
+        seen.is_rebuilt |= bool(record.is_rebuilt)
         seen.attributes = seen.attributes or _attributes(loader, record.key.partition("~")[0])
         seen.start_method = start_method(loader)
         seen.is_pinned |= pinned_cpus() is not None

@@ -482,6 +482,12 @@ def test_a_format_that_the_script_has_raised_by_itself_is_not_taken_back(own, le
     assert refusals(space)["precision=fp32"] == f"the script trains in {own} by itself"
 
 
+def test_workers_of_a_loader_that_is_built_for_each_epoch_cannot_live_on():
+    space = space_of(script_facts(loader=loader_facts(is_rebuilt=True)))
+    assert space.allowed["persistent_workers"] == (False,)
+    assert "new loader for every epoch" in refusals(space)["persistent_workers"]
+
+
 def test_a_script_that_asks_for_deterministic_kernels_keeps_cudnns_choice():
     space = space_of(script_facts(device="cuda", notes=("deterministic",)), machine=gpu_machine())
     assert space.allowed["cudnn_benchmark"] == (False,)

@@ -83,7 +83,7 @@ class Window:
         self.counters.begin_pass(is_left=False, is_read_ahead=self.steps.thread != threading.get_ident())
 
     def begin(self) -> Any:
-        record: Any = SimpleNamespace(is_iterated=False)
+        record: Any = SimpleNamespace(is_iterated=False, is_rebuilt=False)
         self.batch_source.iterates(record, self.loader)
         iterator = iter(self.loader)
         self.batch_source.iterated(record, self.loader, iterator)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,7 +84,8 @@ class Window:
         batch_source.epoch.begins(loader)
         self.iterator = iter(loader)
         self.meter._enter(Phase.WINDOW, MICRO_BATCHES_PER_BLOCK)
-        batch_source.iterated(None, loader, self.iterator)  # type: ignore[arg-type]
+        record: Any = SimpleNamespace(is_rebuilt=False)
+        batch_source.iterated(record, loader, self.iterator)
         self.take = batch_source.next_batch
 
     def train(self, num_micro_steps: int, after_step: Callable[[], None]) -> None:

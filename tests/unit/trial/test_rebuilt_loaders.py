@@ -1,0 +1,193 @@
+"""Whether the source says that every epoch has a new loader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.trial.loader.rebuilt_loaders import is_rebuilt, running_calls
+
+PRELUDE = """
+class Loader:
+    def __init__(self):
+        self.built = running_calls()
+
+    def __iter__(self):
+        answers.append(is_rebuilt(self.built, running_calls()))
+        return iter((1, 2))
+
+def train_on(loader):
+    for batch in loader:
+        pass
+"""
+REBUILT = {
+    "named": """
+for epoch in range(2):
+    loader = Loader()
+    for batch in loader:
+        pass
+""",
+    "without a name": """
+for epoch in range(2):
+    for number, batch in enumerate(Loader()):
+        pass
+""",
+    "by a function of several lines": """
+def make(size,
+         shuffle=True):
+    kept = size
+
+    return Loader(
+    )
+
+def main():
+    epoch = 0
+    while epoch < 2:
+        with open("/dev/null"):
+            loader = make(
+                3,
+            )
+        if epoch >= 0:
+            train_on(loader)
+        epoch += 1
+
+if __name__ == "__main__":
+    main()
+""",
+    "in the function of an epoch": """
+class Trainer:
+    def epoch(self):
+        self.loader = Loader()
+        train_on(self.loader)
+
+    def fit(self):
+        for _ in range(2):
+            try:
+                self.epoch()
+            finally:
+                pass
+
+Trainer().fit()
+""",
+    "in a generator": """
+def batches():
+    while True:
+        loader = Loader()
+        yield from loader
+
+source = batches()
+for step in range(4):
+    next(source)
+""",
+    "both loaders in a loop over their names": """
+for epoch in range(2):
+    loaders = {}
+    for name in ("train", "val"):
+        loaders[name] = Loader()
+    train_on(loaders["train"])
+""",
+}
+KEPT = {
+    "before the epochs": """
+loader = Loader()
+for epoch in range(2):
+    train_on(loader)
+""",
+    "once for each fold": """
+for fold in range(2):
+    loader = Loader()
+    for epoch in range(2):
+        train_on(loader)
+""",
+    "once for each fold, with the epochs in a function": """
+def train(loader):
+    for epoch in range(2):
+        for batch in loader:
+            pass
+
+for fold in range(2):
+    train(Loader())
+""",
+    "a single epoch": """
+for batch in Loader():
+    pass
+""",
+    "under a condition": """
+loader = None
+for epoch in range(2):
+    if loader is None:
+        loader = Loader()
+    train_on(loader)
+""",
+    "under a condition in a function": """
+made = []
+
+def make():
+    if not made:
+        made.append(Loader())
+    return made[0]
+
+for epoch in range(2):
+    train_on(make())
+""",
+    "again after an error": """
+loader = Loader()
+for epoch in range(2):
+    try:
+        train_on(loader)
+    except OSError:
+        loader = Loader()
+""",
+    "in a generator over epochs": """
+def cycle(loader):
+    while True:
+        yield from loader
+
+source = cycle(Loader())
+for step in range(4):
+    next(source)
+""",
+}
+
+
+def answers_of(path: Path, source: str) -> set[bool]:
+    path.write_text(PRELUDE + source)
+    answers: list[bool] = []
+    scope = {"__name__": "__main__", "answers": answers, "running_calls": running_calls, "is_rebuilt": is_rebuilt}
+    exec(compile(path.read_text(), str(path), "exec"), scope)
+    return set(answers)
+
+
+@pytest.mark.parametrize("source", REBUILT.values(), ids=REBUILT)
+def test_a_loader_built_in_the_loop_around_its_iteration_is_rebuilt(tmp_path: Path, source: str) -> None:
+    assert answers_of(tmp_path / "train.py", source) == {True}
+
+
+@pytest.mark.parametrize("source", KEPT.values(), ids=KEPT)
+def test_a_loader_that_may_serve_several_epochs_is_not(tmp_path: Path, source: str) -> None:
+    assert answers_of(tmp_path / "train.py", source) == {False}
+
+
+def test_a_package_with_an_unknown_loop_tells_nothing(tmp_path: Path) -> None:
+    """A framework may have asked for the first iteration before its loop over epochs."""
+    for package, expected in (("framework", False), ("tqdm", True)):
+        folder = tmp_path / "site-packages" / package
+        folder.mkdir(parents=True)
+        (folder / "loop.py").write_text("def fit(loader):\n    for batch in loader:\n        pass\n")
+        fit: dict[str, object] = {}
+        exec(compile((folder / "loop.py").read_text(), str(folder / "loop.py"), "exec"), fit)
+        source = "for fold in range(2):\n    fit(Loader())\n"
+        path = tmp_path / f"{package}.py"
+        path.write_text(PRELUDE + source)
+        answers: list[bool] = []
+        scope = {"answers": answers, "running_calls": running_calls, "is_rebuilt": is_rebuilt, "fit": fit["fit"]}
+        exec(compile(path.read_text(), str(path), "exec"), scope)
+        assert answers == [expected, expected]
+
+
+def test_without_a_source_nothing_is_told() -> None:
+    answers: list[bool] = []
+    scope = {"answers": answers, "running_calls": running_calls, "is_rebuilt": is_rebuilt}
+    exec(compile(PRELUDE + REBUILT["named"], "/nowhere/train.py", "exec"), scope)
+    assert answers == [False, False]
