@@ -9,8 +9,9 @@ BIN := .venv/bin
 STAMP := .venv/installed
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) --constraint constraints.txt
 FAST := "not slow and not gpu"
-# Without an NVIDIA driver the tests that need a GPU are left out.
-EVERY_TIER := $(if $(shell command -v nvidia-smi),,-m "not gpu")
+SLOW := "slow and not gpu"
+# In the order of folders: the long tests of integration and service come before unit tests.
+TOGETHER := --dist loadscope --no-loadscope-reorder
 
 .PHONY: setup search serve session service-api service-pictures newcomer test test-all test-keras matrix lint bench-measure
 .PHONY: bench-search bench-startup
@@ -66,14 +67,16 @@ lint: setup
 	$(BIN)/python -m tests.style.prose autotune --limit 0.05 --worst 5
 
 ## test: lint and the fast tests; what CI runs. 15 minutes. Four processes, since many tests wait; no fast test depends
-## on the speed of the machine. In the order of folders: the long tests of integration and service come before unit tests.
+## on the speed of the machine.
 test: lint
-	$(BIN)/pytest -m $(FAST) -n 4 --dist loadscope --no-loadscope-reorder --durations 12
+	$(BIN)/pytest -m $(FAST) -n 4 $(TOGETHER) --durations 12
 
 ## test-all: lint and every tier; with an NVIDIA driver the GPU tests too. It installs the frameworks that tuned configs
-## are exported to, and DALI, which only slow tests use: 1.1 GB of disk. Two hours, one test after the other.
+## are exported to, and DALI, which only slow tests use: 1.1 GB of disk. Slow tests search for minutes each: two at a time.
 test-all: lint $(STAMP).frameworks
-	$(BIN)/pytest $(EVERY_TIER)
+	$(BIN)/pytest -m $(FAST) -n 4 $(TOGETHER) --durations 12
+	$(BIN)/pytest -m $(SLOW) -n 2 $(TOGETHER) --durations 12
+	$(if $(shell command -v nvidia-smi),$(BIN)/pytest -m gpu)
 
 ## test-keras: Keras scripts on TensorFlow, JAX and torch, in .venv-keras: TensorFlow needs an older h5py than our storage
 ## is tested with. 2 GB of disk; five minutes once all is installed.

@@ -7,6 +7,10 @@ import pytest
 
 from autotune.store import secrets
 
+# Idle threads of OpenMP wait in a busy loop. Beside other tests on few cores, everybody would wait for these loops:
+# trials took two to four times as long. The variable must be there before torch is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_state_folder(tmp_path_factory):

@@ -50,10 +50,6 @@ graphs only on an idle device, and no other change gains as much on an idle devi
 LEAST_BEFORE_LAST = 8
 """Fewest trials before the last: a search with fewer spends its trials on gains."""
 
-LEAST_SCATTERED = 8
-"""Measured trials from which their scatter tells a noisy machine: the forecast errs more after fewer trials. After four
-of GPT-2 on an H200, whose runs differ by 0.3 %, half of two minutes was kept for the finals of a noisy machine."""
-
 ALL_TRIED = "Every setting worth a trial was tried."
 
 TIME_SPENT = "The time left is too short for another trial and its finals."
@@ -157,7 +153,7 @@ class Search:
             if self._num_left(snapshot) <= 0:
                 return SearchExhausted(reason=budget_spent(self._max_trials), is_limit=True)
             investigation = self._investigate(snapshot)
-            queued = self._trials.start_queued(attrs, self._max_trials)
+            queued = self._trials.start_queued(attrs, self._max_trials) if snapshot.has_queued else None
             if queued is not None:
                 number, candidate = queued
                 return Proposal(number=number, settings=candidate.settings, stage=candidate.stage)
@@ -253,15 +249,6 @@ class Search:
     def baseline(self) -> FinishedTrial | None:
         """The trial of the script's own settings."""
         return self.history.baseline
-
-    @property
-    def is_noisy(self) -> bool:
-        """True when the rates of trials scatter more than on a quiet machine.
-
-        With few trials the forecast itself is poor, and its errors look like scatter.
-        """
-        history = self.history
-        return len(history.feasible) >= LEAST_SCATTERED and forecast(history).extra_noise_ratio > 0
 
     def fits(self, settings: Settings) -> bool:
         """True when settings, inside or outside the space, are likely to stay under the cap, or nothing is known."""

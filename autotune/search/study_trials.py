@@ -60,6 +60,8 @@ class StudySnapshot:
     """Settings under measurement, by any tuner."""
     gated: Mapping[int, Settings]
     """Settings never run because they would need more than the cap, by trial number."""
+    has_queued: bool = False
+    """Whether a trial waits in the queue."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,6 +145,7 @@ class StudyTrials:
             finished=tuple(ended.finished for _, ended in sorted(self._ended.items()) if ended.finished is not None),
             running=tuple(settings_of(trial) for trial in open_trials if _is_running(trial)),
             gated=gated | {t.number: settings_of(t) for t in open_trials if t.user_attrs.get("gated")},
+            has_queued=any(trial.state is TrialState.WAITING for trial in open_trials),
         )
 
     def start(self, candidate: Candidate, attrs: Mapping[str, Any], max_trials: int) -> int | None:

@@ -18,6 +18,7 @@ from autotune.model.trial_records import TrialRecord
 from autotune.protocol.codec import to_plain
 from autotune.runner.quiet_wait import QuietWait
 from autotune.runner.runner import Runner
+from autotune.search.forecast import scatters
 from autotune.search.history import FinishedTrial, History
 from autotune.search.prices import Prices
 from autotune.search.search_stopping import is_worth_a_minute
@@ -126,13 +127,14 @@ class TrialLoop:
             known, self._others = self._others, self._live_others()
             if known - self._others:
                 self._adopt()
-            self._keep_time_for_finals()
+            history = self._search.history
+            self._keep_time_for_finals(history)
             if not self._budget.left_to_trials_s or not self._allows_trial():
                 return LoopEnd(reason=self._why_time_is_spent(), is_limit=True)
-            proposal = self._search.ask({"owner": to_plain(self._owner)}, self._prices())
+            proposal = self._search.ask({"owner": to_plain(self._owner)}, self._prices(history))
             if isinstance(proposal, SearchExhausted):
                 return LoopEnd(reason=proposal.reason, is_limit=proposal.is_limit)
-            hopeless = self._why_hopeless(self._trial(proposal))
+            hopeless = self._why_hopeless(self._trial(proposal, history))
             if hopeless:
                 return LoopEnd(reason=f"The script's own settings cannot be measured: {hopeless}")
             if self.has_spent_its_time:
@@ -141,7 +143,7 @@ class TrialLoop:
                 return LoopEnd(reason=f"{self._num_cut_off} trials in a row were ended from outside this search.")
         return LoopEnd(reason="It was asked to stop.")
 
-    def _prices(self) -> Prices:
+    def _prices(self, history: History) -> Prices:
         """Prices of trials now: a trial in a new process costs the start, and in a short search the comparison.
 
         Whether the search is a short one is decided once, after the baseline: the plan must not change its steps.
@@ -150,7 +152,7 @@ class TrialLoop:
         runner = measuring.keeping_runner
         if runner is None or not measuring.can_share(own):
             return Prices(trial_s=self._budget.trial_s, spare_s=self._budget.spare_s)
-        if self._keeps_process is None and self._search.history.baseline is not None:
+        if self._keeps_process is None and history.baseline is not None:
             self._keeps_process = self._budget.plans_sharing
         # Thousands of settings are priced for one trial, and a job takes 0.1 ms to make.
         job_of = cache(measuring.shared_job)
@@ -168,9 +170,8 @@ class TrialLoop:
         """Whether the time suffices for another trial in the process that waits, or in a new one."""
         return self._budget.allows_trial(is_fresh=not self.measuring.has_process if self.measuring.is_live else None)
 
-    def _keep_time_for_finals(self) -> None:
+    def _keep_time_for_finals(self, history: History) -> None:
         """Keeps the time for finals of the baseline and of the fastest other trial with affordable rounds."""
-        history = self._search.history
         if history.baseline is None:
             return
         own = history.baseline.number
@@ -183,7 +184,7 @@ class TrialLoop:
         self._budget.keep_for(
             contenders,
             is_in_process=is_in_process and num_rivals > 0,
-            is_noisy=self._search.is_noisy,
+            is_noisy=scatters(history),
             num_rivals=num_rivals,
         )
         # With one measured trial there is nothing to publish yet, and the second trial may be a compilation.
@@ -228,8 +229,16 @@ class TrialLoop:
             is_complete=result.outcome.is_complete,
         )
 
-    def _trial(self, proposal: Proposal) -> Proposal:
-        """Measures and records a trial; returns the proposal under which the trial was recorded."""
+    def _trial(self, proposal: Proposal, before: History) -> Proposal:
+        """Measures and records a trial.
+
+        Args:
+            proposal: The trial.
+            before: The finished trials.
+
+        Returns:
+            The proposal under which the trial was recorded.
+        """
         self._gain_ratio_per_minute = proposal.gain_ratio_per_minute
         self._on_event(
             TrialStarted(
@@ -240,7 +249,6 @@ class TrialLoop:
             )
         )
         started_at = datetime.now(UTC)
-        best_before = self._best_rate()
         facts = self.measuring.jobs.facts
         first_step_s = facts.first_step_s if facts is not None else 0.0
         window_limit_s = self._budget.trial_window_s(first_step_s)
@@ -270,7 +278,8 @@ class TrialLoop:
         self._learn_duration(result, proposal.number, proposal.settings)
         self.measuring.learn(result)
         rate = result.measurement.samples_per_second if result.measurement else 0.0
-        is_best = result.outcome is Outcome.OK and rate > (best_before or 0.0)
+        best_before = (before.best.samples_per_second if before.best is not None else None) or 0.0
+        is_best = result.outcome is Outcome.OK and rate > best_before
         self._on_event(
             TrialFinished(
                 number=proposal.number,
@@ -306,10 +315,6 @@ class TrialLoop:
             f"The time of {given} was spent before the script's own settings were measured once. "
             f"About --time {enough} is enough to compare one other setting with yours."
         )
-
-    def _best_rate(self) -> float | None:
-        best = self._search.history.best
-        return best.samples_per_second if best is not None else None
 
     def _why_hopeless(self, proposal: Proposal) -> str:
         """Why the trial failed, if it is the baseline, and failed for another reason than memory; else empty.

@@ -127,7 +127,7 @@ def test_a_search_reaches_the_threads_of_a_foreign_loader_and_counts_its_samples
     (tmp_path / "train.py").write_text(TRAINS.format(library=library))
     before = files_of(tmp_path)
     search = autotune(
-        *(tmp_path, "search", "train.py", "--trials", "3", "--time", "75s", "--json", "--study", "foreign"),
+        *(tmp_path, "search", "train.py", "--trials", "3", "--time", "150s", "--json", "--study", "foreign"),
         *("--set", f"threads={','.join(THREADS)}", "--map", "threads=--threads={}"),
         *(word for fixed in FIXED for word in ("--fix", fixed)),
     )

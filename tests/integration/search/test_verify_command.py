@@ -15,7 +15,7 @@ VERIFY = ("verify", "train", "--pairs", "2", "--seconds", "3")
 
 @pytest.fixture
 def searched(project):  # noqa: F811
-    code, output, talk = finished(autotune(project, *SEARCH))
+    code, output, talk = finished(autotune(project, *SEARCH), timeout_s=700)
     assert code == 0, talk
     assert json.loads(output)["status"] == "improved"
     return project

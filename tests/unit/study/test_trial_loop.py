@@ -188,17 +188,19 @@ def test_a_short_search_goes_on_in_its_process_and_a_long_one_pays_for_another(b
     loop = made.loop(runner)
     own = made.space.script_settings
     other = replace(own, expandable_segments=True)
-    assert loop._prices().can_go_on(other), "nothing is known before the baseline"
-    loop._trial(made.search.ask())
+    assert loop._prices(made.search.history).can_go_on(other), "nothing is known before the baseline"
+    loop._trial(made.search.ask(), made.search.history)
     made.budget.runs.trial_took(28.0, window_s=3.0, number=0)
     made.budget.runs.trial_took(5.0, window_s=3.0, number=1, is_fresh=False, switch_s=0.0)
-    prices = loop._prices()
+    prices = loop._prices(made.search.history)
     assert [prices.can_go_on(settings) for settings in (own, other)] == [True, not is_short]
     assert prices.trial_s(other) - prices.trial_s(own) > 5.0
     runner.has_other = True
-    assert loop._prices().trial_s(own) - loop._prices().trial_s(other) > 5.0, "the process that waits decides"
+    assert loop._prices(made.search.history).trial_s(own) - loop._prices(made.search.history).trial_s(other) > 5.0, (
+        "the process that waits decides"
+    )
     made.budget.allow_sharing(lambda: False)
-    assert loop._prices().can_go_on(other) is not is_short, "the plan keeps its steps"
+    assert loop._prices(made.search.history).can_go_on(other) is not is_short, "the plan keeps its steps"
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -208,7 +210,7 @@ def test_finals_are_planned_in_new_processes_for_a_script_whose_process_never_wa
     runner = Keeping(made.measure, FACTS)
     runner.has_process = waits
     loop = made.loop(runner)
-    loop._trial(made.search.ask())
+    loop._trial(made.search.ask(), made.search.history)
     for number in (0, 1):
         made.budget.runs.trial_took(27.0, window_s=3.0, number=number)
     made.budget.keep_for((0, 1))
@@ -224,7 +226,7 @@ def test_time_is_kept_for_a_rival_whose_finals_only_the_process_that_waits_affor
     runner = Keeping(made.measure, FACTS)
     loop = made.loop(runner)
     for _ in range(3):
-        loop._trial(made.search.ask())
+        loop._trial(made.search.ask(), made.search.history)
     runner.has_other = not waits
     made.budget.allow_sharing(lambda: waits)
     own = made.search.history.baseline.number
@@ -232,7 +234,7 @@ def test_time_is_kept_for_a_rival_whose_finals_only_the_process_that_waits_affor
     made.budget.runs._around_of = {own: 5.0, best: 99.0, other: 5.0}
     kept = []
     made.budget.keep_for = lambda contenders, **options: kept.append((contenders, options["is_in_process"]))
-    loop._keep_time_for_finals()
+    loop._keep_time_for_finals(made.search.history)
     assert kept == [((own, best if waits else other), waits)]
 
 
@@ -240,7 +242,7 @@ def test_one_lost_process_does_not_change_the_plan_of_a_script_that_went_on_befo
     made = bench(budget_s=180.0, start="live")
     runner = Keeping(lambda job: replace(ok(100.0), start=StartKind.LIVE), FACTS)
     loop = made.loop(runner)
-    loop._trial(made.search.ask())
+    loop._trial(made.search.ask(), made.search.history)
     runner.has_process, runner.measure = False, made.measure
     loop.measuring.measure(made.space.script_settings, is_final=False)
     for number in (0, 1):
@@ -254,7 +256,7 @@ def test_the_scripts_own_settings_race_against_nothing(bench):
     runner = Keeping(made.measure, FACTS)
     loop = made.loop(runner)
     own = made.space.script_settings
-    loop._trial(made.search.ask())
+    loop._trial(made.search.ask(), made.search.history)
     for settings, incumbent in ((own, None), (replace(own, num_workers=2), 100.0)):
         loop.measuring.measure(settings, is_final=False)
         assert runner.job.request.incumbent_samples_per_second == incumbent
@@ -263,7 +265,7 @@ def test_the_scripts_own_settings_race_against_nothing(bench):
 def short_on_time(made, runner):
     """A loop after 100 s of 200 s, with a process whose finals are planned to be shared."""
     loop = made.loop(runner)
-    loop._trial(made.search.ask())
+    loop._trial(made.search.ask(), made.search.history)
     for number in (0, 1):
         made.budget.runs.trial_took(33.0, window_s=3.0, number=number)
     made.budget.runs.trial_took(5.0, window_s=3.0, number=2, is_fresh=False, switch_s=0.0)
@@ -284,7 +286,7 @@ def test_a_trial_that_ends_the_useful_process_leaves_time_for_another_process(be
         limits.append(runner.job.ends_by - time.monotonic())
     without_start_s = made.budget.left_to_trials_s
     assert [without_start_s - limit for limit in limits] == pytest.approx([30.0, 30.0], abs=5.0)
-    prices = loop._prices()
+    prices = loop._prices(made.search.history)
     assert prices.spare_s(own) - prices.spare_s(other) > 30.0
     assert (prices.return_s(own), prices.return_s(other)) == (0.0, pytest.approx(30.0, abs=5.0))
 
@@ -349,7 +351,7 @@ def test_where_each_trial_has_its_own_process_no_settings_are_left_out_for_it(be
     made = bench(budget_s=120.0)
     loop = made.loop(Keeping(made.measure, FACTS))
     made.budget.runs.trial_took(28.0, window_s=3.0, number=0)
-    assert loop._prices().can_go_on(replace(made.space.script_settings, expandable_segments=True))
+    assert loop._prices(made.search.history).can_go_on(replace(made.space.script_settings, expandable_segments=True))
 
 
 def test_the_baseline_is_trial_0(bench):
@@ -557,7 +559,7 @@ def test_steps_that_the_script_skips_by_itself_are_no_weights_broken_by_others(b
 def test_weights_broken_in_the_process_of_several_trials_are_tried_again(bench, start, broken, num_runs):
     """An earlier setting of the process, such as fp16, may have broken them; a new process tells."""
     one = bench(start="live")
-    one.loop()._trial(one.search.ask())
+    one.loop()._trial(one.search.ask(), one.search.history)
     runs = []
 
     class Diverged(FunctionRunner):
@@ -593,7 +595,7 @@ def test_weights_broken_in_the_process_of_several_trials_are_tried_again(bench, 
 def test_a_worker_lost_in_the_process_of_several_trials_is_tried_again(bench, start, message, is_final, num_runs):
     """Workers share the file that the dataset opened in the process, before there were workers; a new process tells."""
     one = bench(start="live")
-    one.loop()._trial(one.search.ask())
+    one.loop()._trial(one.search.ask(), one.search.history)
     error = RaisedError(kind="ValueError", message=message, is_out_of_memory=False)
     failed = TrialResult(
         outcome=Outcome.CRASHED, reason=message, start=start, ranks=(rank(status=RankStatus.RAISED, error=error),)
