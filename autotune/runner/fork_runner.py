@@ -306,7 +306,7 @@ def why_cold(job: TrialJob, facts: ScriptFacts) -> str:
     if facts.keras is not None:
         return f"{facts.keras.engine} starts threads at its import, which no fork takes along"
     if facts.early_environment:
-        return f"the script sets {facts.early_environment[0]} before it imports torch"
+        return f"the script, or an import of it, sets {facts.early_environment[0]} before it imports torch"
     if facts.imported_after_freeze:
         return f"the script freezes its heap before it imports {facts.imported_after_freeze}"
     return ""

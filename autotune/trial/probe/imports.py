@@ -9,8 +9,14 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from autotune.trial.start.fork_hazards import mapped_libraries
+
 READ_WHEN_ASKED = frozenset({"PYTORCH_NVML_BASED_CUDA_CHECK"})
 """Variables read by torch at each question for devices, and at no import. Lightning sets this variable."""
+OF_OTHER_OPENMP = "KMP_"
+"""Begin of the names of variables read by Intel's and LLVM's OpenMP alone, at the start of these libraries. The import
+of scikit-learn sets two of them, and torch's builds for Linux have GNU's OpenMP."""
+OTHER_OPENMP = ("libiomp", "libomp")
 SET_BY_PYTHON = frozenset({"LC_CTYPE", "__PYVENV_LAUNCHER__"})
 """Variables set by the interpreter for itself."""
 GENERATED = "__autograph_generated_file"
@@ -65,8 +71,10 @@ def early_environment() -> tuple[str, ...]:
         return ()
     before = dict(pair.partition(b"=")[::2] for pair in pairs if b"=" in pair)
     now = dict(os.environb)
-    changed = {name for name in {*before, *now} if before.get(name) != now.get(name)}
-    return tuple(sorted({os.fsdecode(name) for name in changed} - SET_BY_PYTHON - READ_WHEN_ASKED))
+    changed = {os.fsdecode(name) for name in {*before, *now} if before.get(name) != now.get(name)}
+    if not any(map(mapped_libraries, OTHER_OPENMP)):
+        changed = {name for name in changed if not name.startswith(OF_OTHER_OPENMP)}
+    return tuple(sorted(changed - SET_BY_PYTHON - READ_WHEN_ASKED))
 
 
 def launcher_sets_threads() -> bool:

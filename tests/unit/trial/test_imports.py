@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from autotune.trial.probe import imports
 from autotune.trial.probe.imports import early_environment, imported_after_freeze, imported_modules
 
 
@@ -50,6 +51,15 @@ def test_a_variable_that_an_import_may_have_read_is_told_and_one_that_is_read_wh
         monkeypatch.setenv(name, "changed since the process started")
     assert "OMP_OF_A_TEST" in early_environment()
     assert "PYTORCH_NVML_BASED_CUDA_CHECK" not in early_environment()
+
+
+def test_a_variable_of_an_openmp_that_is_not_loaded_is_of_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The import of scikit-learn sets it, and every trial of such a script was a cold start."""
+    monkeypatch.setenv("KMP_INIT_AT_FORK", "changed since the process started")
+    monkeypatch.setattr(imports, "mapped_libraries", lambda word: [])
+    assert "KMP_INIT_AT_FORK" not in early_environment()
+    monkeypatch.setattr(imports, "mapped_libraries", lambda word: ["/lib/libiomp5.so"] if word == "libiomp" else [])
+    assert "KMP_INIT_AT_FORK" in early_environment()
 
 
 def test_code_that_a_library_generates_is_no_imported_module(monkeypatch: pytest.MonkeyPatch) -> None:
