@@ -264,15 +264,17 @@ def _next_steps(result: SearchResult, commands: NextCommands) -> Iterator[str]:
 
 
 def _usage_lines(result: SearchResult, config: str, commands: NextCommands) -> Iterator[str]:
-    path = clean(_shown_path(config, commands.cwd))
-    yield f"Config: {path}"
+    path, best, baseline = clean(_shown_path(config, commands.cwd)), result.best, result.baseline
+    is_own = best is not None and baseline is not None and best.settings == baseline.settings
+    yield f"Config: {path}, with the script's own settings" if is_own else f"Config: {path}"
     yield ""
-    yield "Train with it, the script unedited:"
-    yield f"{INDENT}{commands.run}"
-    yield "or load it in the script, where lines of its own then put in force what changed:"
-    yield from (f"{INDENT}{line}" for line in own_lines(_changed_settings(result), path))
-    yield "or take it elsewhere:"
-    yield f"{INDENT}{commands.export}"
+    if not is_own:
+        yield "Train with it, the script unedited:"
+        yield f"{INDENT}{commands.run}"
+        yield "or load it in the script, where lines of its own then put in force what changed:"
+        yield from (f"{INDENT}{line}" for line in own_lines(_changed_settings(result), path))
+        yield "or take it elsewhere:"
+        yield f"{INDENT}{commands.export}"
     has_ended = result.enough_s is None
     again = ", a page with pictures to show, and this summary again" if has_ended else ", and a page with pictures"
     yield f"Every trial and its reason{again}:"

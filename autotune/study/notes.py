@@ -45,6 +45,8 @@ TRACKERS = {
 """Packages with reports of runs to a server, by module."""
 LEAST_TOLD = 0.01
 """Smallest share of the gain told as lost to checkpoints."""
+LEAST_SAVED_S = 0.05
+"""Shortest checkpoint that is told, in seconds."""
 WIDE_RATIO = 1.25
 """Ratio of the interval's ends above which a note is given."""
 
@@ -78,12 +80,14 @@ def notes_of(
     """
     records = finals.records if finals is not None else ()
     results = [*(one.result for one in trials), *(one.result for one in records)]
+    single_round = tuple(_on_single_round(status, history.baseline, trials, records))
     return (
         *_on_files(escaped),
         *_on_trackers(imports),
-        *_on_trials(status, history, trials, has_choice=has_choice),
+        *(() if single_round else _on_best_trial(status, history, trials)),
+        *_on_trials(status, trials, has_choice=has_choice),
         *_on_skips(history.baseline, trials),
-        *_on_single_round(status, history.baseline, trials, records),
+        *single_round,
         *(finals.told if finals is not None else ()),
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records, loader=loader),
@@ -241,7 +245,7 @@ def _on_checkpoints(
         num_whole += without_checkpoints(ranks) == windows
         plain_s = [block.duration_s for window in windows for block in window if not block.num_saves]
         took_s += [max(0.0, block.duration_s - median(plain_s)) for block in saving if plain_s]
-    if not num_saved:
+    if not num_saved or (not num_whole and took_s and median(took_s) < LEAST_SAVED_S):
         return
     seconds = f", which took {median(took_s):.1f} s" if took_s else ""
     seen = f"In {num_saved} of {len(measured)} measurements the script saved a checkpoint{seconds}."
@@ -299,14 +303,23 @@ def _finals_of(winner: FinishedTrial | None, records: Sequence[FinalRecord]) -> 
     return [record.result for record in records if winner is not None and record.number == winner.number]
 
 
-def _on_trials(status: Status, history: History, trials: Sequence[TrialRecord], *, has_choice: bool) -> Iterator[str]:
-    best = history.best
+def _on_best_trial(status: Status, history: History, trials: Sequence[TrialRecord]) -> Iterator[str]:
+    """The fastest trial of a search that confirms nothing, as listed: the finals' runs are left out."""
+    best, baseline = history.best, history.baseline
     is_unconfirmed = status is Status.INTERRUPTED or (status is Status.TOO_SHORT and len(trials) > 1)
-    if is_unconfirmed and best is not None and best != history.baseline and best.samples_per_second:
-        own = history.baseline.samples_per_second if history.baseline is not None else None
-        ratio = f", {best.samples_per_second / own:.2f}x the trial of your own settings" if own else ""
-        rate = format_rate(best.samples_per_second)
-        yield f"Best single trial, not confirmed by finals: trial {best.number} at {rate} per second{ratio}."
+    if not is_unconfirmed or best is None or best == baseline:
+        return
+    rates = {
+        record.number: record.result.measurement.samples_per_second for record in trials if record.result.measurement
+    }
+    rate, own = rates.get(best.number), rates.get(baseline.number) if baseline is not None else None
+    if rate:
+        told = f"trial {best.number} at {format_rate(rate)} per second"
+        ratio = f", {rate / own:.2f}x the trial of your own settings" if own else ""
+        yield f"Best single trial, not confirmed by finals: {told}{ratio}."
+
+
+def _on_trials(status: Status, trials: Sequence[TrialRecord], *, has_choice: bool) -> Iterator[str]:
     if status is Status.NO_GAIN and not has_choice:
         yield "There was nothing to search: every setting is left out here, each for the reason that the probe gave."
     if any(record.result.measurement and record.result.measurement.is_primed for record in trials):

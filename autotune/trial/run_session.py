@@ -36,9 +36,10 @@ class RunSession:
         assert job.request.settings is not None and job.script_settings is not None
         self._job = job
         self._applied = AppliedSettings(job)
-        self._changed = tuple(
-            name for name in job.request.settings.differences(job.script_settings) if name in GROUP_OF_FIELD
-        )
+        # A config has the defaults of settings without effect on its device.
+        is_cpu = job.device == "cpu"
+        asked, own = (one.canonical(device_is_cpu=is_cpu) for one in (job.request.settings, job.script_settings))
+        self._changed = tuple(name for name in asked.differences(own) if name in GROUP_OF_FIELD)
         self._has_fed = False
         is_first = rank_report.identity()[0] == 0
         self._watch = Watch(job.watch) if job.watch is not None and is_first else None

@@ -76,6 +76,14 @@ def test_the_script_alone_runs_with_nothing_applied(ground: Ground) -> None:
     assert "in force: the settings of the script itself" in run.output
 
 
+def test_what_has_no_effect_on_the_device_is_no_change(ground: Ground) -> None:
+    """A config for a CPU has pin_memory false, and the run told `pin_memory True` of the script as in force."""
+    script = ground.script(loops.PRELUDE + loops.PLAIN.replace("shuffle=True", "shuffle=True, pin_memory=True"))
+    run = ground.counted(script, ground.probe(script), window_s=1.0, pin_memory=False)
+    assert rate_of(run) > 0
+    assert "in force: the settings of the script itself" in run.output
+
+
 def test_a_loop_without_a_loader_is_counted_in_steps(ground: Ground) -> None:
     script = ground.script(loops.PRELUDE + loops.KEEPS_ONE_BATCH)
     facts = ground.probe(script)

@@ -121,7 +121,8 @@ def test_without_a_gain_nothing_changed_and_nothing_is_promised():
     assert "What changed" not in text
     assert "In the real run" not in text
     assert text.count("1,294") == 1
-    assert "autotune.load" in text
+    assert "autotune.load" not in text and "autotune run" not in text
+    assert "with the script's own settings" in text
 
 
 def test_a_baseline_over_the_cap_is_said_to_be():

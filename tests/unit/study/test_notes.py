@@ -12,12 +12,13 @@ from autotune.measure.paired import SHARED_ERROR, Final, compare
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult, RankStatus, StartKind, TrialResult
 from autotune.model.search_result import Status
-from autotune.model.trial_records import TrialRecord
+from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.protocol.codec import to_plain
 from autotune.search.history import FinishedTrial, History
 from autotune.settings import Settings
 from autotune.store.records import StudyRecord
 from autotune.study.budget import Budget
+from autotune.study.final_choice import FinalsResult
 from autotune.study.larger_batches import BatchGain
 from autotune.study.notes import _on_checkpoints, _on_kernel_searches, _on_ratio, notes_of, notes_on_search
 from autotune.verdict.aggregate import measurement_of
@@ -72,6 +73,7 @@ def test_checkpoints_are_told_with_their_cost_and_with_the_rates_that_include_th
     assert note == "In 1 of 2 measurements the script saved a checkpoint, which took 2.0 s. The rates leave it out."
     [note] = _on_checkpoints([plain, saving, result_of([0.1, 0.6] * 4, 1, 3, 5, 7)])
     assert note.startswith("In 2 of 3 measurements") and "The rates of 1 of them include it" in note
+    assert not list(_on_checkpoints([plain, result_of([0.1] * 20, 19)])), "a save that takes no time"
     [note] = _on_checkpoints([result_of([0.5] * 8, *range(8))])
     assert note.startswith("In 1 of 1 measurements the script saved a checkpoint. The rates of 1")
 
@@ -120,6 +122,49 @@ def test_a_free_batch_is_offered_only_to_a_search_that_could_choose_the_batch(
     notes = " ".join(notes_on_search(study, Status.NO_GAIN, History([], Settings()), gains, budget))
     assert "At 2x the batch your device would do +50%" in notes
     assert ("--effective-batch" in notes) is is_offered
+
+
+def record_of(number: int, settings: Settings, result: TrialResult) -> TrialRecord:
+    return TrialRecord(
+        number=number,
+        settings=settings,
+        stage="",
+        result=result,
+        started_at=datetime.now(UTC),
+        finished_at=datetime.now(UTC),
+        optuna_told=True,
+    )
+
+
+def test_the_best_trial_is_told_once_and_against_the_trial_of_the_scripts_own_settings() -> None:
+    """Trials at 34.8 and 61.0 were listed as 1.75x, and a note said 1.49x: the finals' runs had raised the first."""
+    settings = (Settings(), Settings(num_workers=2))
+    records = [record_of(number, settings[number], result_of([0.1 / rate] * 20)) for number, rate in enumerate((4, 7))]
+    measured = [record.result.measurement.samples_per_second for record in records if record.result.measurement]
+    own, best = (
+        FinishedTrial(number=n, settings=settings[n], stage="", outcome=Outcome.OK, samples_per_second=measured[n])
+        for n in (0, 1)
+    )
+    history = History((own.with_runs([2 * measured[0]]), best), own.settings)
+    notes = notes_of(Status.TOO_SHORT, history, own, records, None)
+    assert [note for note in notes if "1.75x the trial of your own settings" in note] == [notes[0]]
+    rounds = FinalsResult(
+        winner=own,
+        baseline=own,
+        comparison=None,
+        records=tuple(
+            FinalRecord(
+                round=0,
+                number=record.number,
+                settings=record.settings,
+                result=record.result,
+                finished_at=record.finished_at,
+            )
+            for record in records
+        ),
+    )
+    [note] = [note for note in notes_of(Status.TOO_SHORT, history, own, records, rounds) if "not confirmed" in note]
+    assert note.startswith("In the trials alone trial 1 was 1.75x")
 
 
 @pytest.mark.parametrize(
