@@ -45,6 +45,8 @@ TRACKERS = {
 """Packages with reports of runs to a server, by module."""
 LEAST_TOLD = 0.01
 """Smallest share of the gain told as lost to checkpoints."""
+LEAST_START_SHARE = 0.05
+"""Smallest share of an epoch told as spent on the start of workers."""
 LEAST_SAVED_S = 0.05
 """Shortest checkpoint that is told, in seconds."""
 WIDE_RATIO = 1.25
@@ -63,6 +65,7 @@ def notes_of(
     has_choice: bool = True,
     host_cap_bytes: int | None = None,
     loader: LoaderFacts | None = None,
+    is_rebuilt: bool = False,
 ) -> tuple[str, ...]:
     """The notes of a search, as sentences.
 
@@ -77,6 +80,7 @@ def notes_of(
         has_choice: True when the space has settings beside the script's own.
         host_cap_bytes: Most memory of the host; None without a cap.
         loader: The script's loader; None without one, or if batches differ in size.
+        is_rebuilt: Whether the script builds a new loader for every epoch.
     """
     records = finals.records if finals is not None else ()
     results = [*(one.result for one in trials), *(one.result for one in records)]
@@ -91,6 +95,7 @@ def notes_of(
         *(finals.told if finals is not None else ()),
         *_on_ratio(finals.comparison if finals is not None else None),
         *_on_winner(winner, history.baseline, trials, records, loader=loader),
+        *(_on_new_loaders(winner, trials, records) if is_rebuilt else ()),
         *growth_notes(_finals_of(winner, records), host_cap_bytes),
         *_on_kernel_searches(results),
         *_on_checkpoints(results, ours=_finals_of(winner, records), own=_finals_of(history.baseline, records)),
@@ -208,6 +213,22 @@ def _on_winner(
         yield compiling
     gaps = dict.fromkeys(result.parity_gap for result in _finals_of(winner, records))
     yield from (NOT_CLAIMED[gap] for gap in gaps if gap is not None)
+
+
+def _on_new_loaders(
+    winner: FinishedTrial | None, trials: Sequence[TrialRecord], records: Sequence[FinalRecord]
+) -> Iterator[str]:
+    """What the start of the workers takes of an epoch, when every epoch has a new loader."""
+    of_trials = [record.result for record in trials if winner is not None and record.number == winner.number]
+    measured = [result.measurement for result in _finals_of(winner, records) or of_trials if result.measurement]
+    starts_s = [one.restart_s for one in measured if one.restart_s is not None]
+    epochs_s = [one.restart_s + one.epoch_s for one in measured if one.restart_s is not None and one.epoch_s]
+    if starts_s and epochs_s and median(starts_s) >= LEAST_START_SHARE * median(epochs_s):
+        yield (
+            "The script builds a new DataLoader for every epoch: the start of the workers takes "
+            f"{median(starts_s):.2f} s of an epoch of {median(epochs_s):.2f} s. Build it once, before the loop over "
+            "epochs, with persistent_workers=True, and search again."
+        )
 
 
 def _on_kernel_searches(results: Sequence[TrialResult]) -> Iterator[str]:

@@ -148,6 +148,7 @@ def make_result(
         has_choice=has_choice,
         host_cap_bytes=target.cap_bytes if target.device.is_cpu else target.host_cap_bytes,
         loader=None if sizes_vary(study.facts) else study.facts.loader,
+        is_rebuilt=study.facts.loader is not None and study.facts.loader.is_rebuilt,
     )
     return SearchResult(
         study=study.name,

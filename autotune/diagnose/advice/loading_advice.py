@@ -171,7 +171,9 @@ def decode_elsewhere(diagnosis: Diagnosis) -> Advice | None:
 def keep_workers(diagnosis: Diagnosis) -> Advice | None:
     """Advises persistent workers when the start of an epoch takes long."""
     script_settings, restart_s, epoch_s = diagnosis.natural, diagnosis.restart_s, diagnosis.epoch_s
-    if not script_settings.num_workers or script_settings.persistent_workers or restart_s is None or not epoch_s:
+    is_rebuilt = diagnosis.facts.loader is not None and diagnosis.facts.loader.is_rebuilt
+    is_kept = script_settings.persistent_workers and not is_rebuilt
+    if not script_settings.num_workers or is_kept or restart_s is None or not epoch_s:
         return None
     step_s = diagnosis.step_s
     gain = gain_of(diagnosis, step_s * epoch_s / (epoch_s + restart_s))
@@ -179,12 +181,12 @@ def keep_workers(diagnosis: Diagnosis) -> Advice | None:
         return None
     return Advice(
         sickness=Sickness.EPOCH_START,
-        action="Keep the workers between epochs.",
+        action="Build the loader once, before the epochs." if is_rebuilt else "Keep the workers between epochs.",
         where=f"persistent_workers=True of the DataLoader at {place_of_loader(diagnosis)}",
         gain=gain,
         is_bound=True,
         source=f"the start of an epoch was measured to cost {restart_s:.2f} s, its batches take {epoch_s:.2f} s",
-        settings={"persistent_workers": True},
+        settings={} if is_rebuilt else {"persistent_workers": True},
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
-import textwrap
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import CodeType
@@ -59,13 +58,15 @@ def is_rebuilt(built: Sequence[Place], iterated: Sequence[Place]) -> bool:
     Returns:
         False where the source does not tell, as with a loader that is built under a condition.
     """
-    lines = {(place.frame, place.code): number for number, place in enumerate(built)}
+    numbers = {(place.frame, place.code): number for number, place in enumerate(built)}
     is_within_both = False
     for place in iterated:
+        number = numbers.get((place.frame, place.code))
+        if is_within_both and (number is None or built[number].line != place.line):
+            return False  # Another call has taken the identity of an ended call.
         blocks = None if _is_unknown(place.code) else _around(place.code, place.line)
         if blocks is None:
             return False
-        number = lines.get((place.frame, place.code))
         loops = [block for block in blocks if block.is_loop]
         if is_within_both or number is None:
             if loops:
@@ -109,13 +110,16 @@ def _blocks_around(path: str, first_line: int | None, line: int) -> tuple[_Block
         first_line: First line of the function; None for a module.
         line: The line.
     """
-    lines = linecache.getlines(path)
     try:
+        lines = linecache.getlines(path)
         source = lines if first_line is None else inspect.getblock(lines[first_line - 1 :])
-        tree = ast.parse(textwrap.dedent("".join(source)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        is_indented = first_line is not None and source[0].startswith((" ", "\t"))
+        # Texts of several lines may begin further to the left, so that the indentation stays.
+        tree: Any = ast.parse("".join(["if True:\n", *source] if is_indented else source))
+    except Exception:  # the user's source, which may be no Python, or be encoded in any way
         return None
-    return tuple(_blocks(tree.body, line - (first_line or 1) + 1)) if tree.body else None
+    body = tree.body[0].body if is_indented else tree.body
+    return tuple(_blocks(body, line - (first_line or 1) + 1 + is_indented)) if body else None
 
 
 def _blocks(body: Sequence[ast.stmt], line: int) -> Iterator[_Block]:

@@ -169,6 +169,14 @@ def test_workers_that_start_anew_every_epoch_are_kept():
     assert keep_workers(diagnosis(restart_s=1.0, epoch_s=4.0)) is None
 
 
+def test_a_loader_that_is_built_for_every_epoch_is_to_be_built_once():
+    facts = script_facts(loader=loader_facts(is_rebuilt=True))
+    for is_persistent in (False, True):
+        own = Settings(batch_size=64, num_workers=2, persistent_workers=is_persistent)
+        found = keep_workers(diagnosis(natural=own, facts=facts, restart_s=1.0, epoch_s=4.0))
+        assert found is not None and "once, before the epochs" in found.action and not found.settings
+
+
 def test_copies_are_measured_against_the_step_as_it_was_without_a_profiler():
     device = DeviceTimes(num_steps=10, busy_s=0.9, copy_s=0.3)
     sick = diagnosis(is_cpu=False, observation=observation(device=device))

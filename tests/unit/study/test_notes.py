@@ -167,6 +167,20 @@ def test_the_best_trial_is_told_once_and_against_the_trial_of_the_scripts_own_se
     assert note.startswith("In the trials alone trial 1 was 1.75x")
 
 
+@pytest.mark.parametrize(("restart_s", "has_note"), [(1.0, True), (0.1, False), (None, False)])
+def test_what_the_start_of_workers_takes_of_every_epoch_is_told(restart_s: float | None, has_note: bool) -> None:
+    plain = result_of([0.1] * 20)
+    assert plain.measurement is not None
+    result = replace(plain, measurement=replace(plain.measurement, restart_s=restart_s, epoch_s=4.0))
+    own = FinishedTrial(number=0, settings=Settings(), stage="", outcome=Outcome.OK, samples_per_second=100.0)
+    record = record_of(0, Settings(), result)
+    for is_rebuilt in (True, False):
+        history = History((own,), own.settings)
+        notes = notes_of(Status.NO_GAIN, history, own, [record], None, is_rebuilt=is_rebuilt)
+        told = [note for note in notes if "takes 1.00 s of an epoch of 5.00 s" in note]
+        assert bool(told) is (has_note and is_rebuilt)
+
+
 @pytest.mark.parametrize(
     ("num_skipped", "outcome", "has_note"),
     [(1, Outcome.OK, True), (0, Outcome.OK, False), (9, Outcome.INVALID, False)],

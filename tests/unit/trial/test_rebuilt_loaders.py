@@ -70,6 +70,24 @@ class Trainer:
 
 Trainer().fit()
 """,
+    "by a method with a text that begins at the left": """
+class Trainer:
+    def make(self):
+        self.says = '''
+left
+'''
+        return Loader()
+
+trainer = Trainer()
+for epoch in range(2):
+    train_on(trainer.make())
+""",
+    "by a lambda": """
+make = lambda: Loader()
+for epoch in range(2):
+    for batch in make():
+        pass
+""",
     "in a generator": """
 def batches():
     while True:
@@ -112,6 +130,22 @@ for fold in range(2):
     "a single epoch": """
 for batch in Loader():
     pass
+""",
+    "by an earlier call of the same function": """
+kept = {}
+
+def build():
+    kept["loader"] = Loader()
+
+def train():
+    train_on(kept["loader"])
+
+def call(function):
+    function()
+
+call(build)
+for epoch in range(2):
+    call(train)
 """,
     "under a condition": """
 loader = None
