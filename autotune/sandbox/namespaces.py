@@ -9,7 +9,6 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 CLONE_NEWNS = 0x00020000
@@ -64,9 +63,6 @@ PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390
 RENAMES_FOLDERS = ",redirect_dir=on"
 """Permits renames of the user's folders; needs a right of root. Without this option such a rename is a rename across
 disks."""
-WITHOUT_SYNC = ",volatile"
-"""Nothing of a layer is forced to the disk. Without this option, the kernel ends a mount only when the disk has all
-that any program wrote to the layer's file system: 3 s for 2 GiB by `tests/benchmarks/sandbox`. Since Linux 5.10."""
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
 
@@ -108,13 +104,12 @@ def mount(source: str, target: str, kind: str | None, flags: int, options: str |
 def mount_overlay(target: str, lowers: Sequence[str], upper: str, work: str) -> None:
     """Mounts one layer.
 
-    Overlay's options give a meaning to some characters in paths, so all folders are named by descriptors. `fsync` of a
-    file in the layer returns at once where the kernel permits this.
+    Overlay's options give a meaning to some characters in paths, so all folders are named by descriptors.
 
     Args:
         target: Mount point.
         lowers: Folders to read from, nearest first.
-        upper: Folder to write to; of no earlier mount.
+        upper: Folder to write to.
         work: Folder of the kernel, on the file system of `upper`.
 
     Raises:
@@ -125,12 +120,10 @@ def mount_overlay(target: str, lowers: Sequence[str], upper: str, work: str) -> 
         opened.extend(os.open(path, os.O_PATH | os.O_DIRECTORY) for path in (*lowers, upper, work))
         places = [f"/proc/self/fd/{descriptor}" for descriptor in opened]
         options = f"lowerdir={':'.join(places[:-2])},upperdir={places[-2]},workdir={places[-1]},index=off"
-        *preferred, least = (right + sync for sync in (WITHOUT_SYNC, "") for right in (RENAMES_FOLDERS, ",userxattr"))
-        for more in preferred:
-            with suppress(OSError):
-                mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options + more)
-                return
-        mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options + least)
+        try:
+            mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options + RENAMES_FOLDERS)
+        except OSError:
+            mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options + ",userxattr")
     finally:
         for descriptor in opened:
             os.close(descriptor)

@@ -1,7 +1,6 @@
-"""What the sandbox costs: `python -m tests.benchmarks.sandbox [reading] [trials] [ends] [--turns N]`.
+"""What the sandbox costs: `python -m tests.benchmarks.sandbox [reading] [trials] [--turns N]`.
 
-`reading` compares reads through the layers with plain reads, `trials` the start and rate of trials under each mode,
-`ends` a whole process beside a disk that has not yet got what another program wrote.
+`reading` compares reads through the layers with plain reads, `trials` the start and rate of trials under each mode.
 
 Many small files, a mapped file and a file that is read past the page cache, each in a fresh process, with layers and
 without in turns. Printed are the shortest times, which other load on the machine lengthens least, and their ratio.
@@ -34,10 +33,8 @@ from tests.benchmarks.startup.trials import open_trials
 
 NUM_FILES, FILE_BYTES = 20_000, 4096
 LARGE_BYTES = 256 << 20
-WRITTEN_BYTES = 2 << 30
-"""What another program wrote to the disk just before."""
 BLOCK_BYTES = 1 << 20
-PARTS = ("reading", "trials", "ends")
+PARTS = ("reading", "trials")
 WAYS = {
     "layers": ProtectionWish(mode=Protection.LAYERS),
     "layers, with the network": ProtectionWish(mode=Protection.LAYERS, keeps_network=True),
@@ -97,29 +94,17 @@ def measure(folder: Path) -> None:
 def run_once(folder: Path, space: Path, *, has_layers: bool) -> dict[str, float]:
     """Seconds by reading, of one process under a supervisor, with layers or without."""
     trial = Path(tempfile.mkdtemp(dir=space))
-    supervise(trial, "measure", str(folder), str(trial / "found"), has_layers=has_layers)
-    found: dict[str, float] = json.loads((trial / "found").read_text())
-    remove_tree(trial)
-    return found
-
-
-def supervise(trial: Path, *arguments: str, has_layers: bool) -> None:
-    """Runs this benchmark with other arguments under a supervisor, with layers or without, to its end.
-
-    Args:
-        trial: An empty folder, in a folder of its own.
-    """
     for name in ("root", "layer"):
         (trial / name).mkdir()
     plan = LayerPlan(
         root=str(trial / "root"),
-        workspace=str(trial.parent),
+        workspace=str(space),
         upper=str(trial / "layer"),
         plain=(str(trial),),
         read_only=libraries(sys.executable),
     )
     spec = SupervisorSpec(
-        command=(sys.executable, "-m", "tests.benchmarks.sandbox", *arguments),
+        command=(sys.executable, "-m", "tests.benchmarks.sandbox", "measure", str(folder), str(trial / "found")),
         cwd=str(Path(__file__).parents[3]),
         layers=plan if has_layers else None,
         log=str(trial / "log"),
@@ -130,6 +115,9 @@ def supervise(trial: Path, *arguments: str, has_layers: bool) -> None:
         assert supervisor.stdout is not None
         ending = json.loads(supervisor.stdout.read())
         assert ending["status"] == 0, (ending, (trial / "log").read_text())
+    found: dict[str, float] = json.loads((trial / "found").read_text())
+    remove_tree(trial)
+    return found
 
 
 def compare(num_turns: int) -> None:
@@ -179,39 +167,15 @@ def compare_trials(num_turns: int) -> None:
         sys.stdout.write(f"| {name} | {_spread(cold)} s | {_spread(forked)} s | {_spread(rates[name], 0)} |\n")
 
 
-def compare_ends(num_turns: int) -> None:
-    """Prints the time of a whole process that writes little, once another program has written much to the same disk."""
-    space = Path(tempfile.mkdtemp(dir="/var/tmp"))
-    found: dict[bool, list[float]] = {True: [], False: []}
-    try:
-        for turn in range(num_turns):
-            for has_layers in (True, False) if turn % 2 else (False, True):
-                trial = Path(tempfile.mkdtemp(dir=space))
-                with (trial / "another").open("wb") as file:
-                    for _ in range(WRITTEN_BYTES // BLOCK_BYTES):
-                        file.write(bytes(BLOCK_BYTES))
-                began = time.perf_counter()
-                supervise(trial, "write", str(trial / "own"), has_layers=has_layers)
-                found[has_layers].append(time.perf_counter() - began)
-                remove_tree(trial)
-    finally:
-        remove_tree(space)
-    sys.stdout.write(f"beside {WRITTEN_BYTES >> 20:,} MiB that are not yet on the disk:\n")
-    for has_layers, name in ((False, "alone"), (True, "in layers")):
-        sys.stdout.write(f"{name:24} {_spread(found[has_layers])} s\n")
-
-
 def _spread(values: Sequence[float], digits: int = 3) -> str:
     """Median, and in parentheses the smallest and the largest value."""
     return f"{median(values):,.{digits}f} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
 
 
 def main() -> None:
-    """Dispatches: `measure`, `write` and `supervise` are for the benchmark's own processes."""
+    """Dispatches: `measure` and `supervise` are for the benchmark's own processes."""
     if sys.argv[1:2] == ["measure"]:
         measure(Path(sys.argv[2]))
-    elif sys.argv[1:2] == ["write"]:
-        Path(sys.argv[2]).write_text("own")
     elif sys.argv[1:2] == ["supervise"]:
         run_supervisor(sys.argv[2])
     else:
@@ -224,8 +188,6 @@ def main() -> None:
             compare(asked.turns)
         if "trials" in parts:
             compare_trials(asked.turns)
-        if "ends" in parts:
-            compare_ends(asked.turns)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sqlite3
 import subprocess
 import sys
@@ -227,25 +226,6 @@ def test_root_sees_the_files_of_other_users_as_without_layers(ground: Ground) ->
     result = ground.run("obeys.py")
     assert result.outcome is Outcome.OK, result.log_tail
     ground.check("another user's file", result)
-
-
-@pytest.mark.skipif(
-    tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < (5, 10),
-    reason="before Linux 5.10 the end of a layer always waits for the disk",
-)
-@pytest.mark.parametrize("ground", ["layers"], indirect=True)
-def test_the_end_of_a_trial_does_not_wait_until_the_disk_has_all_files(ground: Ground) -> None:
-    """The kernel would write all files of the layer's disk, those of other programs too."""
-    (ground.user / "mounted.py").write_text(
-        "import pretend; print(*(line for line in open('/proc/self/mounts') if line.startswith('overlay ')), sep='')\n"
-        "pretend.report()\n"
-    )
-    ground.cover()
-    result = ground.run("mounted.py")
-    assert result.outcome is Outcome.OK, result.log_tail
-    layers = [line for line in result.log_tail.splitlines() if line.startswith("overlay ")]
-    assert layers and all("volatile" in line for line in layers), result.log_tail
-    ground.check("none", result)
 
 
 @EITHER
