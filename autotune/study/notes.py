@@ -266,7 +266,7 @@ def _on_checkpoints(
         num_whole += without_checkpoints(ranks) == windows
         plain_s = [block.duration_s for window in windows for block in window if not block.num_saves]
         took_s += [max(0.0, block.duration_s - median(plain_s)) for block in saving if plain_s]
-    if not num_saved or (not num_whole and took_s and median(took_s) < LEAST_SAVED_S):
+    if not num_saved or (not num_whole and took_s and max(took_s) < LEAST_SAVED_S):
         return
     seconds = f", which took {median(took_s):.1f} s" if took_s else ""
     seen = f"In {num_saved} of {len(measured)} measurements the script saved a checkpoint{seconds}."

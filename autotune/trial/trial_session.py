@@ -166,6 +166,7 @@ class MeasuredSession(ScriptQuestions):
         loaders.taker = lambda record: taken if self._is_training(record) else None
         loaders.built = self._built
         loaders.iterates = self._iterates
+        loaders.looks_at_source = True
         loaders.iterated = self._iterated
         loaders.goes_on = self._goes_on
         if self._epoch_before is not None:

@@ -125,7 +125,7 @@ class BatchSource:
         self._num_queued = loader.num_workers * (loader.prefetch_factor or 0)
         self._samples.batch_size = loader.batch_size
         self._num_ahead = self._num_owed = 0
-        self.epoch.began(loader, iterator, is_held_back=self._holds_back, is_rebuilt=bool(record.is_rebuilt))
+        self.epoch.began(loader, iterator, is_held_back=self._holds_back, is_rebuilt=record.is_rebuilt)
         if self._meter is not None:
             self.phase_began(self._meter.phase)
 

@@ -20,7 +20,7 @@ from torch.utils.data import BatchSampler, DataLoader
 from autotune.settings import BY_NAME, INERT_WITHOUT_WORKERS, LOADER_FIELDS
 from autotune.settings.loader_group import put_in_loader
 from autotune.settings.worker_start import begun_anew
-from autotune.trial.loader.rebuilt_loaders import Place, is_rebuilt, running_calls
+from autotune.trial.loader.rebuilt_loaders import RunningCall, builds_each_round, running_calls
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.batch_structure import LongBatchSampler, length_of
 from autotune.trial.torch.patching import unwrap_all, wrap
@@ -48,40 +48,36 @@ class LoaderRecord:
 
     __slots__ = ("_built", "_place", "is_iterated", "is_rebuilt", "key", "num_switches")
 
-    def __init__(self, key: str, place: _Place, num_switches: int = 0, built: Sequence[Place] = ()) -> None:
+    def __init__(self, key: str, place: _Place, num_switches: int = 0, built: Sequence[RunningCall] = ()) -> None:
         self._built = built
-        self.is_rebuilt: bool | None = place.num_iterations == 1 or None
-        """Whether every epoch has a new loader; None before the first iteration, when the source will tell."""
+        self.is_rebuilt = False
+        """Whether every epoch has a new loader, by the source at the latest iteration."""
         self.key = key
         self.num_switches = num_switches
         """Switches of settings in this process before the loader got its arguments."""
         self.is_iterated = False
         """Whether the script has begun to iterate over the loader."""
         self._place = place
-        place.num_iterations = 0
 
     def iterates(self) -> None:
         """Notes that an iteration is about to begin."""
-        if self.is_rebuilt is None:
-            self.is_rebuilt = is_rebuilt(self._built, running_calls())
+        if self._built:
+            self.is_rebuilt = builds_each_round(self._built, running_calls())
 
     def iterated(self) -> None:
         """Notes that the loader is in use; a later loader with the same likeness may take over the place."""
         self.is_iterated = self._place.is_used = True
-        self._place.num_iterations += 1
 
 
 class _Place:
     """A dataset at a construction site of loaders."""
 
-    __slots__ = ("dataset_id", "is_used", "last_built", "likeness", "num_iterations")
+    __slots__ = ("dataset_id", "is_used", "last_built", "likeness")
 
     def __init__(self, dataset: Any, likeness: object) -> None:
         self.dataset_id = id(dataset)
         self.likeness = likeness
         self.is_used = False
-        self.num_iterations = 0
-        """Iterations over the last loader at this place."""
         self.last_built = 0
         """Running number, over all loaders, of the last loader at this place."""
 
@@ -104,6 +100,8 @@ class Loaders:
         """Called when code asks for a loader's length."""
         self.goes_on: Callable[[Any, Any], None] | None = None
         """Called with an iterator of earlier settings, and with the new iterator in the same loop of the script."""
+        self.looks_at_source = False
+        """Whether to read from the source if a loader is built for every epoch. A real training has no use for it."""
         self._num_switches = 0
         self._running: weakref.WeakSet[Any] = weakref.WeakSet()
         """Iterators with batches by `taker`."""
@@ -169,7 +167,8 @@ class Loaders:
             if self.override is not None:
                 arguments = self.override(key, arguments)
             original(loader, **arguments)
-            record = LoaderRecord(key, place, self._num_switches, running_calls())
+            built = running_calls() if self.looks_at_source else ()
+            record = LoaderRecord(key, place, self._num_switches, built)
             loader._autotune_record, loader._autotune_arguments = record, own
             if self.built is not None:
                 self.built(record, loader)

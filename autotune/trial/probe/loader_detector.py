@@ -99,6 +99,7 @@ class LoaderDetector:
             also_built: Called with the key of each loader during construction.
         """
         self._loaders.built = self._built
+        self._loaders.looks_at_source = True
         self._also_built = also_built
         self._loaders.iterates = self._iterates
         self._loaders.taker = lambda record: functools.partial(self._next_batch, self._of(record))
@@ -223,7 +224,7 @@ class LoaderDetector:
         seen = self._of(record)
         seen.num_passes += 1
         seen.num_pending = 0
-        seen.is_rebuilt |= bool(record.is_rebuilt)
+        seen.is_rebuilt = record.is_rebuilt
         seen.attributes = seen.attributes or _attributes(loader, record.key.partition("~")[0])
         seen.start_method = start_method(loader)
         seen.is_pinned |= pinned_cpus() is not None

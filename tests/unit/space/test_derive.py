@@ -482,13 +482,6 @@ def test_a_format_that_the_script_has_raised_by_itself_is_not_taken_back(own, le
     assert refusals(space)["precision=fp32"] == f"the script trains in {own} by itself"
 
 
-def test_a_model_without_products_of_matrices_has_no_accuracy_of_products_to_choose():
-    """A trial of a bigram model, an embedding alone, went into it."""
-    space = space_of(script_facts(notes=("format_unseen",)))
-    assert space.allowed["matmul_precision"] == ("highest",)
-    assert "no product of matrices" in refusals(space)["matmul_precision"]
-
-
 def test_workers_of_a_loader_that_is_built_for_each_epoch_cannot_live_on():
     space = space_of(script_facts(loader=loader_facts(is_rebuilt=True)))
     assert space.allowed["persistent_workers"] == (False,)
