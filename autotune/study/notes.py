@@ -326,18 +326,19 @@ def _finals_of(winner: FinishedTrial | None, records: Sequence[FinalRecord]) -> 
 
 def _on_best_trial(status: Status, history: History, trials: Sequence[TrialRecord]) -> Iterator[str]:
     """The fastest trial of a search that confirms nothing, as listed: the finals' runs are left out."""
-    best, baseline = history.best, history.baseline
-    is_unconfirmed = status is Status.INTERRUPTED or (status is Status.TOO_SHORT and len(trials) > 1)
-    if not is_unconfirmed or best is None or best == baseline:
+    if status is not Status.INTERRUPTED and (status is not Status.TOO_SHORT or len(trials) < 2):
         return
     rates = {
         record.number: record.result.measurement.samples_per_second for record in trials if record.result.measurement
     }
-    rate, own = rates.get(best.number), rates.get(baseline.number) if baseline is not None else None
-    if rate:
-        told = f"trial {best.number} at {format_rate(rate)} per second"
-        ratio = f", {rate / own:.2f}x the trial of your own settings" if own else ""
-        yield f"Best single trial, not confirmed by finals: {told}{ratio}."
+    baseline = history.baseline
+    best = max(history.feasible, key=lambda trial: rates.get(trial.number, 0.0), default=None)
+    rate = rates.get(best.number) if best is not None else None
+    own = rates.get(baseline.number) if baseline is not None else None
+    if best is None or not rate or (own is not None and rate <= own):
+        return
+    ratio = f", {rate / own:.2f}x the trial of your own settings" if own else ""
+    yield f"Best single trial, not confirmed by finals: trial {best.number} at {format_rate(rate)} per second{ratio}."
 
 
 def _on_trials(status: Status, trials: Sequence[TrialRecord], *, has_choice: bool) -> Iterator[str]:

@@ -148,6 +148,14 @@ def test_the_best_trial_is_told_once_and_against_the_trial_of_the_scripts_own_se
     history = History((own.with_runs([2 * measured[0]]), best), own.settings)
     notes = notes_of(Status.TOO_SHORT, history, own, records, None)
     assert [note for note in notes if "1.75x the trial of your own settings" in note] == [notes[0]]
+    raised = History((own.with_runs([5 * measured[0]] * 3), best), own.settings)
+    assert raised.best is not None and raised.best.number == 0
+    assert notes_of(Status.TOO_SHORT, raised, own, records, None)[0] == notes[0]
+    slower = History((own, best.with_runs([3 * measured[1]] * 3)), own.settings)
+    reversed_records = [records[0], replace(records[1], result=result_of([0.1 / 3] * 20))]
+    assert not any(
+        "Best single trial" in note for note in notes_of(Status.TOO_SHORT, slower, own, reversed_records, None)
+    )
     rounds = FinalsResult(
         winner=own,
         baseline=own,
