@@ -298,9 +298,10 @@ class ScriptFacts:
     results. `attention`: the model calls scaled_dot_product_attention. `own_attention`: the script switches kernels of
     attention on or off. `ddp`: DistributedDataParallel wraps the model. `sharded`: each rank holds a share of the
     weights only (FSDP). `deepspeed`: DeepSpeed's engine trains. `steps_copies`: the optimizer's weights are none of the
-    model's. `pinned_process`: a library has taken cores from the training process. `varying_inputs`: the
-    model's inputs differ in shape. `varying_batches`: these shapes differ from batch to batch, and the rate on one
-    batch is no bound of the rate on all. `kept_outputs`: outputs of the model live longer than a step."""
+    model's. `pinned_process`: a library has taken cores from the training process. `varying_inputs`: the model's
+    inputs differ in shape. `recurring_inputs`: every step has the same few of these shapes. `varying_batches`:
+    these shapes differ from batch to batch, and the rate on one batch is no bound of the rate on all.
+    `kept_outputs`: outputs of the model live longer than a step."""
 
     @property
     def batches_vary(self) -> bool:

@@ -36,7 +36,7 @@ def _pointless(case: SearchCase) -> str:
     if "deterministic" in case.facts.notes:
         return "the script asks for deterministic kernels, and its search chooses others from run to run"
     is_new = "cudnn_benchmark" not in case.asked and not case.facts.own_cudnn_benchmark
-    if is_new and sizes_vary(case.facts):
+    if is_new and sizes_vary(case.facts) and "recurring_inputs" not in case.facts.notes:
         return "inputs differ in size, and cuDNN times its algorithms again for every size; ask with --set"
     return ""
 
@@ -58,7 +58,7 @@ SETTING = Setting(
     group=Group.KERNELS,
     default=False,
     takes_effect="once, before the first step",
-    left_alone="on a CPU; no convolution; deterministic kernels; inputs that differ in size, unless asked for",
+    left_alone="on a CPU; no convolution; deterministic kernels; inputs of many sizes, unless asked for",
     domain=(False, True),
     needs_accelerator=True,
     own=lambda facts: bool(facts.own_cudnn_benchmark),

@@ -6,6 +6,7 @@ not keep outputs beyond a step, nor hand outputs to the next step.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
@@ -19,6 +20,11 @@ from autotune.trial.torch.batch_structure import tensors_of
 Shapes = tuple[tuple[int, ...], ...]
 MOST_LEADING_SIZES = 2
 """Sizes of the first dimension without concern: the batch, and the smaller batch at the end of an epoch."""
+MOST_RECURRING = 4
+"""Most shapes of a root's inputs to come back in every step."""
+LEAST_RETURNS = 3
+"""Times that a shape follows a different shape, or comes first, before it counts as coming back in every step. A script
+that resizes its images every tenth step stays below in the steps that a probe sees."""
 LATE = 2
 """Backward passes before an output counts as kept: a loop's variable holds the outputs of one step."""
 MOST_KEPT = 64
@@ -34,8 +40,10 @@ class RootCalls:
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
-        self._shapes: dict[int, set[Shapes]] = {}
-        """Shapes of all inputs, by root."""
+        self._shapes: dict[int, Counter[Shapes]] = {}
+        """Shapes of all inputs, by root, each with the number of times that it follows a different shape."""
+        self._latest: dict[int, Shapes] = {}
+        """Shapes of the latest inputs, by root."""
         self._in_turn: dict[int, list[Shapes]] = {}
         """Shapes of all inputs of all roots in the order of the calls, by the number of backward passes before."""
         self._outputs: list[tuple[StorageWeakRef, int, int]] = []
@@ -82,7 +90,18 @@ class RootCalls:
     @property
     def inputs_vary(self) -> bool:
         """Whether inputs of a root differ in shape, beyond a smaller last batch."""
-        return any(_vary(shapes) for shapes in self._shapes.values())
+        return any(_vary(set(shapes)) for shapes in self._shapes.values())
+
+    @property
+    def inputs_recur(self) -> bool:
+        """Whether the inputs differ in shape, and every step has the same few shapes.
+
+        A discriminator of two scales, for instance, gets images of two sizes in every step.
+        """
+        return self.inputs_vary and all(
+            len(returns) <= MOST_RECURRING and (len(returns) == 1 or min(returns.values()) >= LEAST_RETURNS)
+            for returns in self._shapes.values()
+        )
 
     @property
     def batches_vary(self) -> bool:
@@ -95,7 +114,9 @@ class RootCalls:
 
     def _called(self, root: int, inputs: list[torch.Tensor]) -> None:
         shapes = tuple(tuple(tensor.shape) for tensor in inputs)
-        self._shapes.setdefault(root, set()).add(shapes)
+        if self._latest.get(root) != shapes:
+            self._latest[root] = shapes
+            self._shapes.setdefault(root, Counter())[shapes] += 1
         self._in_turn.setdefault(self._steps.num_backwards, []).append(shapes)
         places, now = {memory_of(tensor)[0] for tensor in inputs}, self._steps.num_backwards
         alive = [each for each in self._outputs if not each[0].expired()]  # type: ignore[no-untyped-call]

@@ -366,6 +366,7 @@ class ScriptDetector:
             "sharded": any(map(torch_names.is_sharded, self._roots.modules)),
             "pinned_process": self._loaders.is_pinned,
             "varying_inputs": self._calls.inputs_vary,
+            "recurring_inputs": self._calls.inputs_recur,
             "varying_batches": self._calls.batches_vary,
             "kept_outputs": self._calls.keeps_outputs,
             "unguarded_spawn": self._loaders.start_method not in ("", "fork") and not is_guarded(),

@@ -253,6 +253,8 @@ def test_cudnn_does_not_time_its_algorithms_for_every_size_of_the_inputs():
     assert "differ in size" in refusals(space_of(facts, gpu_machine()))["cudnn_benchmark"]
     asked = space_of(facts, gpu_machine(), ranges=(("cudnn_benchmark", "false,true"),))
     assert asked.allowed["cudnn_benchmark"] == (False, True)
+    recurring = replace(facts, notes=("varying_inputs", "recurring_inputs"))
+    assert set(space_of(recurring, gpu_machine()).allowed["cudnn_benchmark"]) == {False, True}
     of_its_own = replace(facts, own_cudnn_benchmark=True)
     assert set(space_of(of_its_own, gpu_machine()).allowed["cudnn_benchmark"]) == {False, True}
 

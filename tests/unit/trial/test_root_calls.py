@@ -109,3 +109,20 @@ def test_the_work_of_a_batch_differs_only_where_its_shapes_differ_from_batch_to_
         sum(job.model(torch.randn(shape)).sum() for shape in shapes).backward()  # type: ignore[union-attr]
         job.counts.num_backwards += 1
     assert job.calls.inputs_vary and job.calls.batches_vary is vary
+
+
+@pytest.mark.parametrize(
+    ("shapes", "recur"),
+    [
+        ([(8, 4)] * 6, False),
+        ([(8, 2, 4), (8, 3, 4)] * 3, True),
+        ([(8, 2, 4), (8, 2, 4), (8, 3, 4)] * 3, True),
+        ([(8, 2, 4), (8, 3, 4)] * 2, False),
+        ([(8, 2, 4)] * 5 + [(8, 3, 4)] * 5, False),
+        ([(8, size, 4) for size in (1, 2, 3, 4, 5)] * 3, False),
+        ([(8, 2, 4), (8, 3, 4)] * 3 + [(5, 2, 4)], False),
+    ],
+    ids=["one shape", "two scales", "twice and once", "few steps", "resized", "many scales", "a smaller last batch"],
+)
+def test_a_few_shapes_that_come_back_in_every_step_recur(shapes: list[tuple[int, ...]], recur: bool) -> None:
+    assert Job().train(*shapes).inputs_recur is recur
