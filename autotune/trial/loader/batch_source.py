@@ -233,7 +233,7 @@ class BatchSource:
             self.phase_began(meter.phase)
         epoch = self.epoch
         try:
-            if epoch.num_given >= epoch.num_until_end:
+            if epoch.is_at_end():
                 raise StopIteration
             if meter is None or meter.uses_cached_batch:
                 return self._early(iterator, original)

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from autotune.trial.loader.endless_samplers import is_endless
 from autotune.trial.torch import torch_names
 from autotune.trial.torch.batch_structure import LongBatchSampler, known_length, shown_length
 
@@ -22,6 +23,7 @@ class RunningEpoch:
     """The latest iteration over the training loader that the script began, as the source of the script's batches."""
 
     __slots__ = (
+        "_is_endless",
         "_is_rebuilt",
         "_iterator",
         "_latest_left",
@@ -53,6 +55,8 @@ class RunningEpoch:
         unknown."""
         self._is_rebuilt = False
         """Whether the script's source builds a loader for every epoch."""
+        self._is_endless: bool | None = None
+        """Whether the script's sampler goes on beyond its length; None = not asked yet."""
         self._latest_left = 0
         self._num_until_left: int | None = None
         """Batches after which the script leaves every iteration early; None when the script does not."""
@@ -75,7 +79,7 @@ class RunningEpoch:
             is_held_back: Whether cached batches take the place of the loader's batches.
             is_rebuilt: Whether the script builds a loader for every epoch.
         """
-        self._is_rebuilt = is_rebuilt
+        self._is_rebuilt, self._is_endless = is_rebuilt, None
         self._iterator, self.successor, self._outer = weakref.ref(iterator), None, None
         # A loader with persistent workers holds the iterator: a strong reference back would keep both alive.
         iterator._autotune_loader = weakref.ref(loader) if loader.persistent_workers else lambda: loader
@@ -95,6 +99,22 @@ class RunningEpoch:
     def is_held(self) -> bool:
         """Whether the script still holds the iterator, and can ask for a batch."""
         return self._iterator is not None and self._iterator() is not None
+
+    def is_at_end(self) -> bool:
+        """Whether the iteration ends here from outside, which no iteration over an endless sampler does."""
+        if self.num_given < self.num_until_end:
+            return False
+        if self._goes_on_for_ever():
+            self._shown_length = self.num_until_end = math.inf
+            return False
+        return True
+
+    def _goes_on_for_ever(self) -> bool:
+        if self._is_endless is None:
+            _, loader = self._alive()
+            sampler = getattr(loader, "batch_sampler", None)
+            self._is_endless = is_endless(sampler.inner if isinstance(sampler, LongBatchSampler) else sampler)
+        return self._is_endless
 
     def left(self) -> None:
         """Notes that the script begins another iteration while training, wherever the running iteration is.
@@ -137,6 +157,8 @@ class RunningEpoch:
         sampler = getattr(loader, "batch_sampler", None)
         if not isinstance(sampler, LongBatchSampler) or self.num_given + num_needed > self._shown_length:
             return None
+        if self._goes_on_for_ever():
+            return None  # The script takes the next epoch from the same iteration.
         if self._is_rebuilt and loader.persistent_workers:
             return None  # The workers would live on, and the script ends them with the loader.
         self.num_until_end = self._shown_length
@@ -184,10 +206,10 @@ class RunningEpoch:
 
     @property
     def num_batches(self) -> int | None:
-        """Batches of an epoch on this rank, as far as the script reads; None when the loader has no length."""
+        """Batches of an epoch on this rank, as far as the script reads; None without an end that is known."""
         if self._num_until_left is not None:
             return self._num_until_left
-        return None if math.isinf(self._length) else int(self._length)
+        return None if math.isinf(self._length) or self._is_endless else int(self._length)
 
     @property
     def is_past_end(self) -> bool:

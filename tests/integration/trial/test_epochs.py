@@ -47,6 +47,53 @@ for epoch in range(1000):
         if number + 1 == len(data) // 8:
             break
 """
+ENDLESS = """
+import itertools, time
+from torch.utils.data import BatchSampler, Sampler
+
+class Endless(Sampler):
+    def __init__(self, size):
+        self.size = size
+
+    def __iter__(self):
+        while True:
+            yield from torch.randperm(self.size).tolist()
+
+    def __len__(self):
+        return self.size
+
+class DataLoader(DataLoader):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.__initialized = False
+        self.batch_sampler = kwargs["batch_sampler"]
+        self.__initialized = True
+
+class Prefetcher:
+    def __init__(self, loader):
+        self.batches = iter(loader)
+        self.preload()
+
+    def preload(self):
+        try:
+            self.x, self.y = next(self.batches)
+        except StopIteration:
+            self.x = self.y = None
+
+    def next(self):
+        x, y = self.x, self.y
+        self.preload()
+        return x, y
+
+loader = DataLoader(Data(320), batch_sampler=BatchSampler(Endless(320), 8, False))
+prefetcher = Prefetcher(loader)
+for epoch in range(1000):
+    for iteration in range(len(loader)):
+        x, y = prefetcher.next()
+        train_on(x.to(torch.float32), y)
+        time.sleep(0.005)
+"""
+"""As YOLOX: a loader that sets its batch sampler again, and epochs that take their batches from a single iteration."""
 SHORT_STREAM = loops.ITERABLE.replace("WORKERS", "1").replace("LENGTH", "30")
 
 
@@ -125,6 +172,15 @@ def test_epochs_too_short_for_a_window_are_counted_and_stay_in_it(ground: Ground
     assert measured(run).restart_s is None
     assert measured(run).epoch_s is None
     assert run.rank.num_epoch_ends > 1
+    assert restart_blocks(run) == 0
+
+
+def test_epochs_that_take_their_batches_from_an_endless_iteration_go_on(ground: Ground) -> None:
+    path = script(ground, ENDLESS)
+    window = WindowRule(half_width_ratio=0.001, max_window_s=2.0)
+    run = ground.trial(path, ground.probe(path), num_workers=1, job={"window": window})
+    assert measured(run).epoch_s is None
+    assert run.rank.num_steps > 2 * 40 and run.rank.num_epoch_ends == 0
     assert restart_blocks(run) == 0
 
 

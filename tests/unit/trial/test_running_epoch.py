@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader
 
 from autotune.trial.loader.running_epoch import RunningEpoch
 from autotune.trial.torch.batch_structure import lengthen
 from tests.unit.trial.test_batch_structure import Drawn
+from tests.unit.trial.test_endless_samplers import Endless
 
 
 class Passes:
@@ -88,6 +89,22 @@ def test_sizes_of_batches_are_noted_where_they_come_in_order_and_nowhere_else(is
     sizes = passes.iterator._autotune_sizes  # type: ignore[attr-defined]
     assert (sizes is not None) == is_in_order
     assert len(passes.loader.batch_sampler.latest_sizes) == (9 if is_in_order else 0)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("is_endless", [False, True])
+def test_an_iteration_over_an_endless_sampler_does_not_end_from_outside(is_endless: bool) -> None:
+    passes = Passes()
+    sampler = BatchSampler(Endless(20, is_endless=is_endless), 2, drop_last=False)
+    passes.loader = DataLoader(list(range(20)), batch_sampler=sampler)
+    passes.run((4,))
+    passes.epoch.began(passes.loader, passes.iterator, is_held_back=True)  # four cached batches came before
+    assert not passes.epoch.is_at_end()
+    passes.epoch.num_given = 10
+    assert passes.epoch.is_at_end() is not is_endless
+    assert passes.epoch.num_batches == (None if is_endless else 10)
+    lengthen(passes.loader, least_batches=100, may_repeat=lambda num: True, num_backwards=lambda: 1)
+    passes.run((4,))
+    assert (passes.epoch.end(5) is None) is is_endless
 
 
 def test_a_length_of_no_batch_is_not_known_yet() -> None:
