@@ -16,10 +16,25 @@ NEGLIGIBLE_RESTART_SHARE = 0.002
 """Share of an epoch's time below which a restart is not worth measuring: a tenth of the narrowest interval used in a
 decision."""
 
+NO_WAIT = 0.01
+"""Share of the steady time spent waiting for data at which the loader's queues still count as full."""
 
-def restart_micro_batches(num_workers: int, micro_batches_per_step: int) -> int:
-    """Micro-batches observed after a restart: two of every worker, rounded up to whole optimizer steps."""
+
+def restart_micro_batches(
+    num_workers: int, micro_batches_per_step: int, *, epoch_micro_batches: int | None = None
+) -> int:
+    """Micro-batches observed after a restart: two of every worker, at most an epoch, rounded up to whole steps.
+
+    An epoch of 2 batches of 14 s on four workers seemed to take too long to restart: 8 batches were to be observed.
+
+    Args:
+        num_workers: Workers of the loader.
+        micro_batches_per_step: Micro-batches of an optimizer step.
+        epoch_micro_batches: Micro-batches of one epoch; None for a loader without a length.
+    """
     num = RESTART_CYCLES * max(num_workers, 1)
+    if epoch_micro_batches is not None:
+        num = min(num, max(epoch_micro_batches, 1))
     return -(-num // micro_batches_per_step) * micro_batches_per_step
 
 
@@ -30,6 +45,7 @@ def is_worth_restarting(
     first_batch_s: float,
     num_workers: int,
     num_queued: int,
+    data_wait_fraction: float,
     limit_s: float,
 ) -> bool:
     """True when ending the epoch on purpose, to measure the cost of a new one, is worth the time.
@@ -40,15 +56,18 @@ def is_worth_restarting(
         first_batch_s: Time from the request for the trial's first batch to its arrival. A restart costs about as much,
             because it starts the workers too.
         num_workers: Workers of the loader; without workers there is nothing to start.
-        num_queued: Batches possibly ready in the loader; taken out before the restart.
+        num_queued: Batches that the workers have begun; taken out before the restart.
+        data_wait_fraction: Share of the steady time spent waiting for data, 0 to 1. Without waiting the batches begun
+            are ready, and taking them out takes no time.
         limit_s: Longest time allowed for the restart.
     """
     if epoch_micro_batches is None or num_workers == 0:
         return False
     if first_batch_s <= NEGLIGIBLE_RESTART_SHARE * epoch_micro_batches * micro_step_s:
         return False
-    num_watched = restart_micro_batches(num_workers, 1)
-    return first_batch_s + (num_queued + num_watched) * micro_step_s <= limit_s
+    num_watched = restart_micro_batches(num_workers, 1, epoch_micro_batches=epoch_micro_batches)
+    num_unready = num_queued if data_wait_fraction > NO_WAIT else 0
+    return first_batch_s + (num_unready + num_watched) * micro_step_s <= limit_s
 
 
 def restart_cost_s(after: Block, *, end_s: float, micro_step_s: float) -> float:

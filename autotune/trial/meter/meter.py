@@ -345,7 +345,11 @@ class Meter:
         if is_wanted:
             self._measured(self._reason)
             self.entered_at[Phase.RESTART] = time.monotonic()  # ready batches are taken before the phase's own clock
-        num_watched = restart_micro_batches(self._plan.num_workers, self._plan.micro_batches_per_step)
+        num_watched = restart_micro_batches(
+            self._plan.num_workers,
+            self._plan.micro_batches_per_step,
+            epoch_micro_batches=self._plan.epoch_micro_batches,
+        )
         self.epoch_end_s = self._epochs.end_epoch(num_watched) if is_wanted and self._epochs is not None else None
         if self._epochs is None or self.epoch_end_s is None:
             self._end()

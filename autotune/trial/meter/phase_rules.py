@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.measure.block import Block, Phase
+from autotune.measure.block import Block, Phase, data_wait_fraction
 from autotune.measure.epoch import is_worth_restarting
 from autotune.measure.interval import estimate_rate
 from autotune.measure.window_stopping import EARLY_FACTOR, LEAST_BLOCKS, may_end, warmed_up
@@ -137,6 +137,7 @@ def is_restart_of_use(window: Sequence[Block], plan: Plan) -> bool:
         first_batch_s=plan.first_batch_s,
         num_workers=plan.num_workers,
         num_queued=plan.num_queued,
+        data_wait_fraction=data_wait_fraction(window),
         limit_s=plan.rule.max_window_s,
     )
 
