@@ -148,9 +148,7 @@ def _from_limits(job: TrialJob, ending: Ending) -> Verdict | None:
 def _from_above(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
     """The verdict on a trial ended for a reason unrelated to the trial's rate."""
     if ending.is_time_spent:
-        return Verdict(
-            outcome=Outcome.INTERRUPTED, reason="All the time of the search was spent before it was through."
-        )
+        return Verdict(outcome=Outcome.INTERRUPTED, reason="The time left for it ran out before it was through.")
     if ending.is_start_overrun:
         limit = format_seconds(job.start_limit_s)
         return Verdict(outcome=Outcome.TIMED_OUT, reason=f"It made no optimizer step in {limit}.")

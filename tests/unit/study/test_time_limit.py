@@ -16,7 +16,7 @@ from autotune.model.search_result import Status
 from autotune.study.budget import OVERRUN_SHARE, Budget
 from tests.unit.study.test_trial_loop import FACTS, Bench, loader_bound
 
-CUT = TrialResult(outcome=Outcome.INTERRUPTED, reason="All the time of the search was spent before it was through.")
+CUT = TrialResult(outcome=Outcome.INTERRUPTED, reason="The time left for it ran out before it was through.")
 LIMIT_S = 100.0 * (1 + OVERRUN_SHARE)
 
 

@@ -58,7 +58,7 @@ def test_what_was_seen_from_outside_comes_before_any_report(how: dict[str, Any],
 @pytest.mark.parametrize(
     ("how", "outcome", "reason"),
     [
-        ({"is_time_spent": True}, Outcome.INTERRUPTED, "All the time of the search"),
+        ({"is_time_spent": True}, Outcome.INTERRUPTED, "The time left for it"),
         ({"is_start_overrun": True}, Outcome.TIMED_OUT, "no optimizer step"),
         ({"is_total_overrun": True}, Outcome.TIMED_OUT, "did not end within"),
         ({"is_ending_overrun": True}, Outcome.TIMED_OUT, "neither reported nor ended"),
