@@ -23,9 +23,10 @@ NO_WAIT = 0.01
 def restart_micro_batches(
     num_workers: int, micro_batches_per_step: int, *, epoch_micro_batches: int | None = None
 ) -> int:
-    """Micro-batches observed after a restart: two of every worker, at most an epoch, rounded up to whole steps.
+    """Micro-batches observed after a restart: two of every worker, rounded up to whole optimizer steps.
 
-    An epoch of 2 batches of 14 s on four workers seemed to take too long to restart: 8 batches were to be observed.
+    At most an epoch, if an epoch is a whole number of steps. Without this limit 8 batches would be observed of an epoch
+    of 2, at 14 s each.
 
     Args:
         num_workers: Workers of the loader.
@@ -33,8 +34,8 @@ def restart_micro_batches(
         epoch_micro_batches: Micro-batches of one epoch; None for a loader without a length.
     """
     num = RESTART_CYCLES * max(num_workers, 1)
-    if epoch_micro_batches is not None:
-        num = min(num, max(epoch_micro_batches, 1))
+    if epoch_micro_batches and epoch_micro_batches % micro_batches_per_step == 0:
+        num = min(num, epoch_micro_batches)
     return -(-num // micro_batches_per_step) * micro_batches_per_step
 
 
@@ -45,6 +46,7 @@ def is_worth_restarting(
     first_batch_s: float,
     num_workers: int,
     num_queued: int,
+    num_watched: int,
     data_wait_fraction: float,
     limit_s: float,
 ) -> bool:
@@ -56,17 +58,17 @@ def is_worth_restarting(
         first_batch_s: Time from the request for the trial's first batch to its arrival. A restart costs about as much,
             because it starts the workers too.
         num_workers: Workers of the loader; without workers there is nothing to start.
-        num_queued: Batches that the workers have begun; taken out before the restart.
-        data_wait_fraction: Share of the steady time spent waiting for data, 0 to 1. Without waiting the batches begun
-            are ready, and taking them out takes no time.
+        num_queued: Batches that the loader may hold ready or have begun; taken out before the restart.
+        num_watched: Micro-batches observed after the restart, see `restart_micro_batches`.
+        data_wait_fraction: Share of the steady time spent waiting for data, 0 to 1. Without waiting most of these
+            batches are ready, and each worker is at work on one.
         limit_s: Longest time allowed for the restart.
     """
     if epoch_micro_batches is None or num_workers == 0:
         return False
     if first_batch_s <= NEGLIGIBLE_RESTART_SHARE * epoch_micro_batches * micro_step_s:
         return False
-    num_watched = restart_micro_batches(num_workers, 1, epoch_micro_batches=epoch_micro_batches)
-    num_unready = num_queued if data_wait_fraction > NO_WAIT else 0
+    num_unready = num_queued if data_wait_fraction > NO_WAIT else min(num_workers, num_queued)
     return first_batch_s + (num_unready + num_watched) * micro_step_s <= limit_s
 
 

@@ -299,7 +299,7 @@ class ScriptFacts:
     attention on or off. `ddp`: DistributedDataParallel wraps the model. `sharded`: each rank holds a share of the
     weights only (FSDP). `deepspeed`: DeepSpeed's engine trains. `steps_copies`: the optimizer's weights are none of the
     model's. `pinned_process`: a library has taken cores from the training process. `varying_inputs`: the model's
-    inputs differ in shape. `recurring_inputs`: every step has the same few of these shapes. `varying_batches`:
+    inputs differ in shape. `recurring_inputs`: the same few shapes come back. `varying_batches`:
     these shapes differ from batch to batch, and the rate on one batch is no bound of the rate on all.
     `kept_outputs`: outputs of the model live longer than a step."""
 

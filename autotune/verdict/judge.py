@@ -37,7 +37,7 @@ class Ending:
     is_start_overrun: bool = False
     is_total_overrun: bool = False
     is_time_spent: bool = False
-    """True when all the time of the search was spent before the trial was through."""
+    """True when the time left for the trial ran out before it was through."""
     is_ending_overrun: bool = False
     """True when the trial did not end in the allowed time after its window or its last report."""
     is_over_cap: bool = False

@@ -7,47 +7,70 @@ iteration. An iteration that ends after `len(loader)` batches would end the scri
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from types import GeneratorType
 from typing import Any
 
 import torch
 
 from autotune.trial.torch.batch_structure import known_length
 
-MOST_COUNTED = 100_000
-"""Longest sampler to count, in batches: takes less than a second, and no trial comes to the end of a longer one."""
+LONGEST_COUNT_S = 1.0
+"""Time after which a sampler counts as one that ends, in seconds; a second is enough for a million samples."""
+LEAST_LENGTHS = 2
+"""Lengths of a sampler beyond which it is endless; a sampler may understate its length by the last small batch."""
+MOST_PARTS = 4
+"""Most samplers within one another to look at."""
 TORCH = "torch.utils.data"
 """Package of the samplers known to end."""
+ITERATIONS = (GeneratorType, itertools.chain, itertools.cycle, itertools.islice)
+"""Types of a stored iteration, which would be over after the first epoch if it ended."""
 
 
 def is_endless(sampler: Any) -> bool:
-    """Whether a batch sampler gives more batches than its length says.
+    """Whether a batch sampler goes on beyond its length, without regard to epochs.
 
     Args:
-        sampler: The script's own batch sampler. A copy is counted, and random generators keep their states. A copy
-            shares a generator of the sampler's own with the sampler, which then gives another order.
+        sampler: The script's own batch sampler. A shallow copy is counted, and the common random generators get their
+            states back. A generator of the sampler's own is shared with the copy, so its later order may differ.
 
     Returns:
-        False also where the sampler has no length, a length over `MOST_COUNTED`, or fails.
+        False also where the sampler has no length, fails, or takes too long to count.
     """
-    length = known_length(sampler)
-    if length is None or length > MOST_COUNTED or _is_of_torch(sampler):
+    length, parts = known_length(sampler), list(_parts(sampler))
+    if length is None or all(type(part).__module__.startswith(TORCH) for part in parts):
         return False
+    if any(isinstance(value, ITERATIONS) for part in parts for value in getattr(part, "__dict__", {}).values()):
+        return True  # counting would use up the stored iteration
     try:
         with _kept_random_states():
-            return sum(1 for _ in islice(iter(copy.copy(sampler)), length + 1)) > length
+            return _gives_more(iter(copy.copy(sampler)), LEAST_LENGTHS * length)
     except Exception:  # a sampler of the user's own may need what a copy lacks
         return False
 
 
-def _is_of_torch(sampler: Any) -> bool:
-    """Whether torch's own classes draw the samples and batch them."""
-    parts = (sampler, getattr(sampler, "sampler", None))
-    return all(part is None or type(part).__module__.startswith(TORCH) for part in parts)
+def _parts(sampler: Any) -> Iterator[Any]:
+    """A batch sampler and the samplers within."""
+    for _ in range(MOST_PARTS):
+        if sampler is None:
+            return
+        yield sampler
+        within = getattr(sampler, "batch_sampler", None)
+        sampler = within if within is not None else getattr(sampler, "sampler", None)
+
+
+def _gives_more(batches: Iterator[Any], number: int) -> bool:
+    """Whether there are more batches than this number; False after `LONGEST_COUNT_S`."""
+    ends_at = time.perf_counter() + LONGEST_COUNT_S
+    for index, _ in enumerate(batches):
+        if index >= number or time.perf_counter() > ends_at:
+            return index >= number
+    return False
 
 
 @contextmanager

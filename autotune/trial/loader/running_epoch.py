@@ -23,6 +23,7 @@ class RunningEpoch:
     """The latest iteration over the training loader that the script began, as the source of the script's batches."""
 
     __slots__ = (
+        "_has_begun_anew",
         "_is_endless",
         "_is_rebuilt",
         "_iterator",
@@ -32,6 +33,7 @@ class RunningEpoch:
         "_num_until_left",
         "_original",
         "_outer",
+        "_sampler",
         "_shown_length",
         "num_given",
         "num_until_end",
@@ -55,8 +57,12 @@ class RunningEpoch:
         unknown."""
         self._is_rebuilt = False
         """Whether the script's source builds a loader for every epoch."""
+        self._sampler: Callable[[], Any] = lambda: None
+        """Gives the script's own batch sampler, or the sampler of a loader without batches; None once it is gone."""
         self._is_endless: bool | None = None
-        """Whether the script's sampler goes on beyond its length; None = not asked yet."""
+        """Whether this sampler goes on beyond its length; None = not asked yet."""
+        self._has_begun_anew = False
+        """Whether the script has begun another iteration while training."""
         self._latest_left = 0
         self._num_until_left: int | None = None
         """Batches after which the script leaves every iteration early; None when the script does not."""
@@ -79,12 +85,14 @@ class RunningEpoch:
             is_held_back: Whether cached batches take the place of the loader's batches.
             is_rebuilt: Whether the script builds a loader for every epoch.
         """
-        self._is_rebuilt, self._is_endless = is_rebuilt, None
+        self._is_rebuilt = is_rebuilt
         self._iterator, self.successor, self._outer = weakref.ref(iterator), None, None
         # A loader with persistent workers holds the iterator: a strong reference back would keep both alive.
         iterator._autotune_loader = weakref.ref(loader) if loader.persistent_workers else lambda: loader
         sampler = getattr(loader, "batch_sampler", None)
         ours = sampler if isinstance(sampler, LongBatchSampler) else None
+        own = ours.inner if ours is not None else sampler
+        self._note_sampler(own if own is not None else loader.sampler)
         self._length = known_length(ours.inner if ours is not None else sampler) or math.inf
         self._shown_length = shown_length(loader) or math.inf
         # Cached batches come on top of the loader's own batches.
@@ -109,12 +117,25 @@ class RunningEpoch:
             return False
         return True
 
+    def _note_sampler(self, sampler: Any) -> None:
+        if sampler is self._sampler():
+            return
+        self._is_endless = None
+        try:
+            self._sampler = weakref.ref(sampler)
+        except TypeError:
+            self._sampler = lambda: sampler
+
     def _goes_on_for_ever(self) -> bool:
         if self._is_endless is None:
-            _, loader = self._alive()
-            sampler = getattr(loader, "batch_sampler", None)
-            self._is_endless = is_endless(sampler.inner if isinstance(sampler, LongBatchSampler) else sampler)
+            self._is_endless = is_endless(self._sampler())
         return self._is_endless
+
+    @property
+    def _has_all_epochs(self) -> bool:
+        """Whether the script takes all epochs from this iteration, as far as the script has shown."""
+        begins_anew = self._is_rebuilt or self._has_begun_anew or self._num_until_left is not None
+        return not begins_anew and self._goes_on_for_ever()
 
     def left(self) -> None:
         """Notes that the script begins another iteration while training, wherever the running iteration is.
@@ -122,6 +143,7 @@ class RunningEpoch:
         A script may leave every iteration early, after the same number of batches. This number then counts as the
         length of an epoch.
         """
+        self._has_begun_anew = True
         is_early = MIN_BATCHES_LEFT <= self.num_given < self._length < math.inf
         is_as_before = self._latest_left in (0, self.num_given)
         self._num_until_left = self.num_given if is_early and is_as_before else None
@@ -157,8 +179,8 @@ class RunningEpoch:
         sampler = getattr(loader, "batch_sampler", None)
         if not isinstance(sampler, LongBatchSampler) or self.num_given + num_needed > self._shown_length:
             return None
-        if self._goes_on_for_ever():
-            return None  # The script takes the next epoch from the same iteration.
+        if self._has_all_epochs:
+            return None
         if self._is_rebuilt and loader.persistent_workers:
             return None  # The workers would live on, and the script ends them with the loader.
         self.num_until_end = self._shown_length
@@ -181,6 +203,7 @@ class RunningEpoch:
             before: The iteration under the settings before a switch.
         """
         self.num_given = self._num_before = before.num_given
+        self._is_endless = before._is_endless
         self._shown_length = self.num_until_end = before._shown_length
 
     def begin_next(self) -> None:
@@ -206,15 +229,18 @@ class RunningEpoch:
 
     @property
     def num_batches(self) -> int | None:
-        """Batches of an epoch on this rank, as far as the script reads; None without an end that is known."""
+        """Batches of an epoch on this rank, as far as the script reads.
+
+        None where the loader has no length, or a single iteration over an endless sampler serves all epochs.
+        """
         if self._num_until_left is not None:
             return self._num_until_left
-        return None if math.isinf(self._length) or self._is_endless else int(self._length)
+        return None if math.isinf(self._length) or self._has_all_epochs else int(self._length)
 
     @property
     def is_past_end(self) -> bool:
         """Whether the iteration is past the script's own end, on which a script may count without asking its loader."""
-        return self.num_given > self._length
+        return self.num_given > self._length and not self._is_endless
 
     def _alive(self) -> tuple[Any, Any]:
         """The iterator and the loader; None in place of an object dropped by the script."""

@@ -333,7 +333,14 @@ class Meter:
         """Whether a restart of the epoch is worth measuring; rank 0 decides for all ranks."""
         if self._epochs is None or self.num_epoch_ends > 1:
             return False
-        return phase_rules.is_restart_of_use(self._recorder.blocks(Phase.WINDOW), self._plan)
+        return phase_rules.is_restart_of_use(self._recorder.blocks(Phase.WINDOW), self._plan, self._num_watched)
+
+    @property
+    def _num_watched(self) -> int:
+        """Micro-batches observed after a restart; the same on all ranks, whose epochs may differ in length."""
+        plan, is_shared = self._plan, self._agreement.is_shared
+        epoch = None if is_shared else plan.epoch_micro_batches
+        return restart_micro_batches(plan.num_workers, plan.micro_batches_per_step, epoch_micro_batches=epoch)
 
     def _leave_window(self) -> None:
         """After the window: measures a restart of the epoch, or ends the trial."""
@@ -345,11 +352,7 @@ class Meter:
         if is_wanted:
             self._measured(self._reason)
             self.entered_at[Phase.RESTART] = time.monotonic()  # ready batches are taken before the phase's own clock
-        num_watched = restart_micro_batches(
-            self._plan.num_workers,
-            self._plan.micro_batches_per_step,
-            epoch_micro_batches=self._plan.epoch_micro_batches,
-        )
+        num_watched = self._num_watched
         self.epoch_end_s = self._epochs.end_epoch(num_watched) if is_wanted and self._epochs is not None else None
         if self._epochs is None or self.epoch_end_s is None:
             self._end()

@@ -127,8 +127,8 @@ def is_steady(
     return (is_settled and elapsed_s >= plan.rule.min_block_s) or _has_taken(EARLY_SHARE, plan, num_updates)
 
 
-def is_restart_of_use(window: Sequence[Block], plan: Plan) -> bool:
-    """Whether a restart of the epoch is worth measuring after the window."""
+def is_restart_of_use(window: Sequence[Block], plan: Plan, num_watched: int) -> bool:
+    """Whether a restart of the epoch, with so many micro-batches observed, is worth measuring after the window."""
     if not window:
         return False
     return is_worth_restarting(
@@ -137,6 +137,7 @@ def is_restart_of_use(window: Sequence[Block], plan: Plan) -> bool:
         first_batch_s=plan.first_batch_s,
         num_workers=plan.num_workers,
         num_queued=plan.num_queued,
+        num_watched=num_watched,
         data_wait_fraction=data_wait_fraction(window),
         limit_s=plan.rule.max_window_s,
     )

@@ -21,10 +21,10 @@ Shapes = tuple[tuple[int, ...], ...]
 MOST_LEADING_SIZES = 2
 """Sizes of the first dimension without concern: the batch, and the smaller batch at the end of an epoch."""
 MOST_RECURRING = 4
-"""Most shapes of a root's inputs to come back in every step."""
+"""Most shapes of a root's inputs that come back."""
 LEAST_RETURNS = 3
-"""Times that a shape follows a different shape, or comes first, before it counts as coming back in every step. A script
-that resizes its images every tenth step stays below in the steps that a probe sees."""
+"""Times that a shape comes first or follows a different shape, before it counts as coming back. A script that resizes
+its images every tenth step stays below in the steps that a probe sees."""
 LATE = 2
 """Backward passes before an output counts as kept: a loop's variable holds the outputs of one step."""
 MOST_KEPT = 64
@@ -94,7 +94,7 @@ class RootCalls:
 
     @property
     def inputs_recur(self) -> bool:
-        """Whether the inputs differ in shape, and every step has the same few shapes.
+        """Whether the inputs differ in shape, and the same few shapes come back again and again.
 
         A discriminator of two scales, for instance, gets images of two sizes in every step.
         """

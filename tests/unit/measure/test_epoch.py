@@ -22,6 +22,7 @@ def worth(**changes):
         "first_batch_s": 0.3,
         "num_workers": 4,
         "num_queued": 8,
+        "num_watched": 8,
         "data_wait_fraction": 0.5,
         "limit_s": 8.0,
     }
@@ -67,25 +68,19 @@ def test_full_queues_save_what_busy_workers_cost_a_step(wait, micro_step_s, comp
 
 @pytest.mark.parametrize(
     ("num_workers", "per_step", "epoch", "expected"),
-    [(1, 1, None, 2), (4, 1, 100, 8), (4, 3, None, 9), (0, 2, None, 2), (4, 1, 2, 2), (4, 4, 2, 4), (4, 1, 0, 1)],
+    [(1, 1, None, 2), (4, 1, 100, 8), (4, 3, None, 9), (0, 2, None, 2), (4, 1, 2, 2), (4, 2, 4, 4), (8, 4, 9, 16)],
 )
 def test_every_worker_is_seen_twice_within_an_epoch_in_whole_optimizer_steps(num_workers, per_step, epoch, expected):
     assert restart_micro_batches(num_workers, per_step, epoch_micro_batches=epoch) == expected
 
 
 def test_a_short_epoch_of_long_steps_is_restarted_where_no_batch_has_to_be_built_first():
-    """Two batches of 14 s on four workers: as long as 16 steps, by all that the workers have begun."""
-    short = {"epoch_micro_batches": 2, "micro_step_s": 14.0, "first_batch_s": 1.0, "limit_s": 60.0}
+    """Two batches of 14 s on four workers, which may hold eight ready."""
+    short = {"epoch_micro_batches": 2, "num_watched": 2, "micro_step_s": 14.0, "first_batch_s": 1.0, "limit_s": 90.0}
     assert worth(**short, data_wait_fraction=0.0)
-    assert not worth(**short, data_wait_fraction=0.3)
-    assert not worth(**{**short, "epoch_micro_batches": 100}, data_wait_fraction=0.0)
-
-
-def test_a_restart_is_looked_at_where_it_may_matter_and_can_be_afforded():
-    assert worth()
-    assert not worth(epoch_micro_batches=None)
-    assert not worth(num_workers=0)
-    assert not worth(limit_s=0.5)
+    assert not worth(**short, data_wait_fraction=0.3), "eight batches to build"
+    assert not worth(**{**short, "limit_s": 80.0}, data_wait_fraction=0.0), "each worker is at work on one"
+    assert not worth(**{**short, "num_watched": 8}, data_wait_fraction=0.0)
 
 
 def test_a_restart_that_is_nothing_beside_its_epoch_is_not_looked_at():

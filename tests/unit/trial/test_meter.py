@@ -256,6 +256,46 @@ def test_a_window_of_alike_blocks_converges_and_is_said_to_have(tmp_path: Path) 
     assert loop.ended == [StopReason.CONVERGED]
 
 
+class Epochs:
+    """Ends and begins epochs, and notes the batches asked for."""
+
+    def __init__(self) -> None:
+        self.num_needed: list[int] = []
+
+    def end_epoch(self, num_needed: int) -> float | None:
+        self.num_needed.append(num_needed)
+        return 0.0
+
+    def begin_epoch(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("epoch", "world_size", "num_watched"), [(2, 1, [2]), (3, 1, [3]), (100, 1, [4]), (2, 2, [4]), (None, 1, [])]
+)
+def test_after_a_restart_an_epoch_is_watched_at_most_and_by_several_ranks_the_same_number(
+    tmp_path: Path, epoch: int | None, world_size: int, num_watched: list[int]
+) -> None:
+    plan = replace(HURRIED, epoch_micro_batches=epoch, first_batch_s=1.0)
+    loop, epochs = Loop(tmp_path, 0, plan, world_size=world_size), Epochs()
+    loop.meter._epochs = epochs
+    loop.run()
+    restart = [block for block in loop.meter.blocks() if block.phase is Phase.RESTART]
+    assert epochs.num_needed == num_watched
+    assert sum(block.num_micro_batches for block in restart) == sum(num_watched)
+
+
+def test_a_restart_too_long_for_the_window_s_limit_is_not_made(tmp_path: Path) -> None:
+    """Two batches begun by two workers, and two to watch, take 2 s beside the first batch."""
+    epochs = Epochs()
+    for name, first_batch_s in (("short", 1.0), ("long", HURRIED.rule.max_window_s - 1.5)):
+        (tmp_path / name).mkdir()
+        loop = Loop(tmp_path / name, 0, replace(HURRIED, epoch_micro_batches=2, first_batch_s=first_batch_s))
+        loop.meter._epochs = epochs
+        loop.run()
+    assert epochs.num_needed == [2]
+
+
 def test_a_window_that_never_settles_ends_at_its_limit_and_is_not_said_to_have_converged(tmp_path: Path) -> None:
     loop = Loop(tmp_path, 0, HURRIED)
     while not loop.ended and loop.steps.num_updates < 1000:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import BatchSampler, DataLoader, Sampler
 
 from autotune.trial.loader.running_epoch import RunningEpoch
 from autotune.trial.torch.batch_structure import lengthen
@@ -91,20 +91,54 @@ def test_sizes_of_batches_are_noted_where_they_come_in_order_and_nowhere_else(is
     assert len(passes.loader.batch_sampler.latest_sizes) == (9 if is_in_order else 0)  # type: ignore[union-attr]
 
 
+def over(sampler: Sampler[int]) -> Passes:
+    """Passes over ten batches of this sampler, which no trial lengthens."""
+    passes = Passes()
+    passes.loader = DataLoader(list(range(20)), batch_sampler=BatchSampler(sampler, 2, drop_last=False))
+    return passes
+
+
 @pytest.mark.parametrize("is_endless", [False, True])
 def test_an_iteration_over_an_endless_sampler_does_not_end_from_outside(is_endless: bool) -> None:
-    passes = Passes()
-    sampler = BatchSampler(Endless(20, is_endless=is_endless), 2, drop_last=False)
-    passes.loader = DataLoader(list(range(20)), batch_sampler=sampler)
+    passes = over(Endless(20, is_endless=is_endless))
     passes.run((4,))
+    assert passes.epoch.num_batches == (None if is_endless else 10)
     passes.epoch.began(passes.loader, passes.iterator, is_held_back=True)  # four cached batches came before
     assert not passes.epoch.is_at_end()
-    passes.epoch.num_given = 10
+    passes.epoch.num_given = 11
     assert passes.epoch.is_at_end() is not is_endless
-    assert passes.epoch.num_batches == (None if is_endless else 10)
+    assert passes.epoch.is_past_end is not is_endless
     lengthen(passes.loader, least_batches=100, may_repeat=lambda num: True, num_backwards=lambda: 1)
     passes.run((4,))
     assert (passes.epoch.end(5) is None) is is_endless
+
+
+@pytest.mark.parametrize("has_batches", [True, False])
+def test_an_endless_sampler_is_known_without_its_loader_and_after_a_switch(has_batches: bool) -> None:
+    passes = over(Endless(20))
+    if not has_batches:
+        passes.loader = DataLoader(list(range(20)), batch_size=None, sampler=Endless(20))
+    passes.run((4,))
+    passes.epoch.began(passes.loader, passes.iterator, is_held_back=True)
+    passes.epoch.num_given = 20
+    del passes.loader
+    assert not passes.epoch.is_at_end()
+    later = over(Endless(20))
+    later.run((2,))
+    later.epoch.goes_on(passes.epoch)
+    assert later.epoch.num_batches is None and not later.epoch.is_past_end
+
+
+def test_a_script_that_begins_anew_over_an_endless_sampler_has_epochs() -> None:
+    passes = over(Endless(20))
+    passes.run((10, 4))
+    assert passes.epoch.num_batches == 10
+    rebuilt = over(Endless(20))
+    rebuilt.run((4,))
+    rebuilt.epoch.began(rebuilt.loader, rebuilt.iterator, is_held_back=True, is_rebuilt=True)
+    assert rebuilt.epoch.num_batches == 10
+    rebuilt.epoch.num_given = 10
+    assert not rebuilt.epoch.is_at_end()
 
 
 def test_a_length_of_no_batch_is_not_known_yet() -> None:
