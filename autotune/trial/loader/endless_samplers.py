@@ -1,7 +1,7 @@
-"""Tells samplers that go on for ever although they have a length.
+"""Recognises samplers with a length and without an end.
 
-A script over such a sampler, as YOLOX, takes `len(loader)` batches for an epoch and the next epoch from the same
-iteration. An iteration that ends after `len(loader)` batches would end the script.
+YOLOX, for instance, takes `len(loader)` batches of an endless sampler for an epoch, and the batches of the next epoch
+from the same iteration. If the iteration ended after `len(loader)` batches, YOLOX would end with an error.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ import torch
 from autotune.trial.torch.batch_structure import known_length
 
 LONGEST_COUNT_S = 1.0
-"""Time after which a sampler counts as one that ends, in seconds; a second is enough for a million samples."""
+"""Longest time to count a sampler's batches, in seconds; a million samples take a second."""
 LEAST_LENGTHS = 2
-"""Lengths of a sampler beyond which it is endless; a sampler may understate its length by the last small batch."""
+"""An endless sampler gives more batches than this multiple of the length. A finite sampler may exceed the length, too,
+by a small last batch."""
 MOST_PARTS = 4
 """Most samplers within one another to look at."""
 TORCH = "torch.utils.data"
-"""Package of the samplers known to end."""
+"""Package of finite samplers."""
 ITERATIONS = (GeneratorType, itertools.chain, itertools.cycle, itertools.islice)
-"""Types of a stored iteration, which would be over after the first epoch if it ended."""
+"""Types of a stored iteration. A finite stored iteration would be over after the first epoch."""
 
 
 def is_endless(sampler: Any) -> bool:
-    """Whether a batch sampler goes on beyond its length, without regard to epochs.
+    """Whether a batch sampler goes on beyond its length.
 
     Args:
         sampler: The script's own batch sampler. A shallow copy is counted, and the common random generators get their
