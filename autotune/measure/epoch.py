@@ -60,8 +60,8 @@ def is_worth_restarting(
         num_workers: Workers of the loader; without workers there is nothing to start.
         num_queued: Batches that the loader may hold ready or have begun; taken out before the restart.
         num_watched: Micro-batches observed after the restart, see `restart_micro_batches`.
-        data_wait_fraction: Share of the steady time spent waiting for data, 0 to 1. Without waiting most of these
-            batches are ready, and each worker is at work on one.
+        data_wait_fraction: Share of the steady time spent waiting for data, 0 to 1. A job that does not wait has full
+            queues: most batches are ready, and each worker builds one.
         limit_s: Longest time allowed for the restart.
     """
     if epoch_micro_batches is None or num_workers == 0:

@@ -113,6 +113,7 @@ class RunningEpoch:
         if self.num_given < self.num_until_end:
             return False
         if self._goes_on_for_ever():
+            # Later batches take the short path again, and settings after a switch inherit the length.
             self._shown_length = self.num_until_end = math.inf
             return False
         return True

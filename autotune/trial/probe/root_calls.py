@@ -23,8 +23,8 @@ MOST_LEADING_SIZES = 2
 MOST_RECURRING = 4
 """Most shapes of a root's inputs that come back."""
 LEAST_RETURNS = 3
-"""Times that a shape comes first or follows a different shape, before it counts as coming back. A script that resizes
-its images every tenth step stays below in the steps that a probe sees."""
+"""Times that a shape comes first or follows a different shape, before it counts as coming back. In the few
+steps of a probe, a script with another image size every tenth step has fewer returns."""
 LATE = 2
 """Backward passes before an output counts as kept: a loop's variable holds the outputs of one step."""
 MOST_KEPT = 64
