@@ -261,6 +261,8 @@ class ScriptFacts:
     """Library of a counted loader other than torch's DataLoader; empty for a DataLoader, and without a loader."""
     foreign_batches_vary: bool = False
     """True when batches of such a loader differ in bytes."""
+    own_matmul_precision: str = "highest"
+    """Accuracy of fp32 matrix products in force, as a value of settings.MatmulPrecision."""
     own_channels_last: bool = False
     """True when all weights of the script's convolutions lie in NHWC order."""
     baseline_readings: tuple[tuple[str, str], ...] = ()

@@ -91,6 +91,11 @@ def headline(result: SearchResult) -> str:
         return "Your own settings need more memory than the cap; these are the fastest that were found under it."
     if result.status is Status.ALL_FAILED and result.trials.complete:
         return "No run of the finals could be measured, so the figures of the trials are not confirmed."
+    if result.status is Status.NO_GAIN and result.beside_load:
+        return (
+            f"Settings were faster than yours beside other load ({clean(result.beside_load)}), and whether they are on "
+            "a quiet machine could not be told: yours are kept."
+        )
     if result.status is Status.NO_GAIN and result.trials.total == OWN_AND_ONE:
         return "One other combination was tried, and is not faster than yours beyond the noise: yours are kept."
     return status_sentence(result.status, result.memory_cap_bytes)

@@ -34,8 +34,15 @@ def _pointless(case: SearchCase) -> str:
     return "" if case.is_cpu else "on CUDA precision=tf32 is high, and medium is the same"
 
 
+def _own(facts: Any) -> str | None:
+    """The script's own value on a CPU; on CUDA the script's `precision` tells it."""
+    return str(facts.own_matmul_precision) if facts.device == "cpu" else None
+
+
 def _dropped(case: SearchCase) -> Iterator[tuple[Value, str]]:
     yield MatmulPrecision.HIGH.value, "a CPU has no TF32 units"
+    if case.own.matmul_precision is MatmulPrecision.HIGH:
+        yield MatmulPrecision.HIGHEST.value, "on a CPU it is the same as high, your own"
 
 
 def _write(value: Any) -> None:
@@ -62,6 +69,7 @@ SETTING = Setting(
     left_alone="on CUDA, where `precision=tf32` is `high`; beside another `precision` than `fp32`",
     domain=tuple(member.value for member in MatmulPrecision),
     is_inert=_is_inert,
+    own=_own,
     pointless=_pointless,
     dropped=_dropped,
     cpu_turn=3,

@@ -43,7 +43,8 @@ class FinalsResult:
     doubt: str = ""
     """Why the gain is in doubt, as sentences: trials of the same settings speak against it. Empty without a doubt."""
     beside_load: str = ""
-    """The load beside the compared runs, in words; empty for quiet runs."""
+    """The load beside the compared runs, in words, when a gain was measured; empty for quiet runs. Without a gain: the
+    load beside faster settings that are not published, because the load may be the reason."""
     told: tuple[str, ...] = ()
     """Sentences on disturbed rounds, and on settings not published because they may help only beside other load."""
     shortened: str = ""
@@ -75,6 +76,12 @@ def choose(standing: Standing, *, is_last: bool) -> FinalsResult | None:
     comparison = comparisons.get(number) if number != against else None
     is_gain = comparison is not None and comparison.is_gain
     winner, own, counted = contenders[number], contenders[against], final_doubts.counted(records)
+    held_back = _held_back(standing, own)
+    if is_gain:
+        beside_load = final_doubts.load_words(counted, {number, against})
+    else:
+        ahead = {number for number, beside in held_back.items() if beside.is_gain or beside.ratio >= HIDDEN_GAIN}
+        beside_load = final_doubts.load_words(records, {against, *ahead}) if ahead else ""
     doubt = final_doubts.contradiction(comparison, winner, own, counted) if comparison is not None and is_gain else ""
     return FinalsResult(
         winner=winner,
@@ -82,8 +89,8 @@ def choose(standing: Standing, *, is_last: bool) -> FinalsResult | None:
         comparison=comparison,
         records=records,
         doubt=doubt,
-        beside_load=final_doubts.load_words(counted, {number, against}) if is_gain else "",
-        told=_told(standing, finals, own, has_won=number != against),
+        beside_load=beside_load,
+        told=_told(standing, finals, own, held_back, has_won=number != against),
     )
 
 
@@ -173,31 +180,43 @@ def _fastest(finals: Sequence[Final], against: int | None) -> int:
     return max(rates, key=lambda number: sum(rates[number]) / len(rates[number]))
 
 
-def _told(standing: Standing, finals: Sequence[Final], own: FinishedTrial, *, has_won: bool) -> tuple[str, ...]:
+def _told(
+    standing: Standing,
+    finals: Sequence[Final],
+    own: FinishedTrial,
+    held_back: Mapping[int, Comparison],
+    *,
+    has_won: bool,
+) -> tuple[str, ...]:
     """What the user is told of the runs, as sentences."""
     records = standing.records
     sentences = [
         final_doubts.shared_words(records),
         final_doubts.disturbed_words(records),
         final_doubts.failure_words(records, own.number),
-        *_taken_back(standing, own),
+        *(_held_back_words(standing.contenders[number], own, beside) for number, beside in held_back.items()),
         "" if has_won else _unproven(standing, finals, own.number),
     ]
     return tuple(filter(None, sentences))
 
 
-def _taken_back(standing: Standing, own: FinishedTrial) -> list[str]:
-    """Sentences on settings that were faster beside other load, and are not published."""
-    sentences = []
+def _held_back(standing: Standing, own: FinishedTrial) -> dict[int, Comparison]:
+    """Comparisons with contenders that were faster beside other load, and are not published, the fastest first."""
+    found = {}
     for trial in standing.waiting_for_quiet():
         beside = standing.compare(as_finals(standing.records), trial.number, own.number)
-        changes = ", ".join(changes_for_load(trial.settings, own.settings))
         if beside is not None:
-            sentences.append(
-                f"Trial {trial.number} was {beside.ratio:.2f}x as fast as yours beside the load of others. Its "
-                f"{changes} may help only there, and no quiet moment came to compare: it is not published."
-            )
-    return sentences
+            found[trial.number] = beside
+    return found
+
+
+def _held_back_words(trial: FinishedTrial, own: FinishedTrial, beside: Comparison) -> str:
+    """A sentence on settings that were faster beside other load, and are not published."""
+    changes = ", ".join(changes_for_load(trial.settings, own.settings))
+    return (
+        f"Trial {trial.number} was {beside.ratio:.2f}x as fast as yours beside the load of others. Its {changes} may "
+        "help only there, and no quiet moment came to compare: it is not published."
+    )
 
 
 def _unproven(standing: Standing, finals: Sequence[Final], against: int) -> str:

@@ -102,7 +102,10 @@ def disturbed_words(records: Sequence[FinalRecord]) -> str:
     rounds = {record.round for record in records}
     rest = "" if {record.round for record in counted(records)} == rounds else " The quiet rounds decided."
     first = next(iter(sentences.values()))
-    return f"{len(sentences)} of {len(rounds)} rounds of the finals were disturbed, for instance: {first}{rest}"
+    if len(rounds) == 1:
+        return f"The only round of the finals was disturbed, for instance: {first}"
+    were = "was" if len(sentences) == 1 else "were"
+    return f"{len(sentences)} of {len(rounds)} rounds of the finals {were} disturbed, for instance: {first}{rest}"
 
 
 def failure_words(records: Sequence[FinalRecord], own: int) -> str:

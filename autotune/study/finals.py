@@ -23,7 +23,7 @@ from autotune.study.final_runs import FinalRuns
 from autotune.study.final_standing import Standing, standing_of
 from autotune.study.measuring import Measuring
 from autotune.study.stop import StopRequest
-from autotune.study.trial_rounds import PLAIN_WORDS, counted_trials, plainly_faster, rounds_of_trials
+from autotune.study.trial_rounds import COUNTED_WORDS, PLAIN_WORDS, counted_trials, plainly_faster, rounds_of_trials
 from autotune.units import format_seconds
 
 LATE_LOOKS = 6
@@ -206,9 +206,8 @@ class Finals:
         of_trials = rounds_of_trials(self._runs.of(contenders), {**chosen, **trials})
         num_run = max(0, num_whole - len(of_trials))
         counts_trials = bool(trials and rounds_of_trials(self._runs.of(contenders), trials))
-        shortened = self._shortened(
-            rounds.num_late, len(running), rounds.num_planned - (0 in of_trials), num_run, counts_trials=counts_trials
-        )
+        num_planned = rounds.num_planned - (0 in of_trials)
+        shortened = self._shortened(rounds.num_late, len(running), num_planned, num_run, counts_trials=counts_trials)
         plain_pair = self._count_plain_gain(contenders, running, chosen, num_whole) if not trials else {}
         running = plain_pair or running
         # A dropped contender has fewer rounds than an interval needs.
@@ -220,6 +219,8 @@ class Finals:
         is_incomplete = is_compared and num_whole - is_known < rounds.num_planned
         hidden = hidden_gain(result, self._standing(running)) if is_incomplete else ""
         told = (*result.told, hidden) if hidden and hidden not in result.told else result.told
+        if of_trials and num_run >= num_planned:  # With fewer rounds, `shortened` says it.
+            told = (*told, COUNTED_WORDS)
         shortened += PLAIN_WORDS if plain_pair and result.comparison is not None else ""
         return replace(result, is_compared=is_compared, is_open=bool(hidden), told=told, shortened=shortened)
 

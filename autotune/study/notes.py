@@ -21,7 +21,7 @@ from autotune.space.refusals import why_no_free_batch, why_no_split
 from autotune.store.records import StudyRecord
 from autotune.study.budget import Budget
 from autotune.study.compile_cost import compile_note
-from autotune.study.final_choice import FinalsResult
+from autotune.study.final_choice import LEAST_LIKELY_GAIN, FinalsResult
 from autotune.study.fingerprint import changed_code
 from autotune.study.larger_batches import BatchGain, describe
 from autotune.study.limits import ENOUGH_TRIALS, enough_s
@@ -89,6 +89,7 @@ def notes_of(
         *_on_files(escaped),
         *_on_trackers(imports),
         *(() if single_round else _on_best_trial(status, history, trials)),
+        *_on_unconfirmed(status, history, trials, records),
         *_on_trials(status, trials, has_choice=has_choice),
         *_on_skips(history.baseline, trials),
         *single_round,
@@ -341,6 +342,32 @@ def _on_best_trial(status: Status, history: History, trials: Sequence[TrialRecor
     yield f"Best single trial, not confirmed by finals: trial {best.number} at {format_rate(rate)} per second{ratio}."
 
 
+def _on_unconfirmed(
+    status: Status, history: History, trials: Sequence[TrialRecord], records: Sequence[FinalRecord]
+) -> Iterator[str]:
+    """A trial plainly faster than the trials of all contenders of the finals, without a run in the finals."""
+    if status not in (Status.IMPROVED, Status.NO_GAIN) or not records:
+        return
+    feasible = {trial.number for trial in history.feasible}
+    rates = {
+        record.number: record.result.measurement.samples_per_second
+        for record in trials
+        if record.result.measurement and record.number in feasible
+    }
+    contenders = {record.number for record in records}
+    fastest = max(rates, key=lambda number: rates[number], default=None)
+    if fastest is None or fastest in contenders or not contenders & rates.keys():
+        return
+    if rates[fastest] < LEAST_LIKELY_GAIN * max(rates[number] for number in contenders & rates.keys()):
+        return
+    own = rates.get(history.baseline.number) if history.baseline is not None else None
+    ratio = f", {rates[fastest] / own:.2f}x the trial of your own settings" if own else ""
+    yield (
+        f"Trial {fastest} was the fastest single trial{ratio}, and did not run in the finals, so its rate is not "
+        "confirmed. With more --time, the finals have room for more trials."
+    )
+
+
 def _on_trials(status: Status, trials: Sequence[TrialRecord], *, has_choice: bool) -> Iterator[str]:
     if status is Status.NO_GAIN and not has_choice:
         yield "There was nothing to search: every setting is left out here, each for the reason that the probe gave."
@@ -349,7 +376,8 @@ def _on_trials(status: Status, trials: Sequence[TrialRecord], *, has_choice: boo
             "Some trials were measured with loader queues that may have been full at the start, and may look too fast. "
             "A torch DataLoader that is built once, before the first epoch, is measured without that doubt."
         )
-    watched = [record.result.surroundings for record in trials if record.result.surroundings is not None]
+    ended = [record.result for record in trials if record.result.outcome is not Outcome.INTERRUPTED]
+    watched = [result.surroundings for result in ended if result.surroundings is not None]
     disturbed = [found.disturbances for found in watched if found.disturbances]
     if len(disturbed) > DISTURBED_SHARE * len(watched):
         often = Counter(kind for found in disturbed for kind in found).most_common(1)[0][0]

@@ -25,6 +25,8 @@ PLAIN_SPREAD = 0.1
 """Largest half width of a chosen trial's interval, as a share of the rate, for the trial to count as a round."""
 PLAIN_WORDS = f" The trials of these settings put the gain at {PLAIN_GAIN}x or more too, and count as one more round."
 
+COUNTED_WORDS = "The trials of these settings count as one of the rounds of the finals."
+
 
 def num_rivals(trials: Sequence[FinishedTrial], history: History) -> int:
     """Number of the trials with settings different from the script's own."""

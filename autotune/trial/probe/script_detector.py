@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from autotune.model.facts import ArgumentFacts, LoaderFacts, LossReduction, ScriptFacts
 from autotune.settings import BY_NAME, Group, Precision, Value
 from autotune.settings.ddp_group import ARGUMENTS
+from autotune.settings.matmul_precision import MatmulPrecision
 from autotune.settings.optimizer_form import OptimizerForm, forms_of_all
 from autotune.settings.repeated_blocks import num_shapes, repeated_blocks
 from autotune.settings.sdpa_backend import SdpaBackend
@@ -263,6 +264,7 @@ class ScriptDetector:
             own_threads=self._sets_threads(),
             own_cudnn_benchmark=bool(in_force.get("cudnn_benchmark", False)),
             own_channels_last=bool(in_force.get("channels_last", False)),
+            own_matmul_precision=str(in_force.get("matmul_precision", MatmulPrecision.HIGHEST)),
             own_memory_fraction="memory_fraction" in self._seen,
             loss_reduction=LossReduction.UNKNOWN,
             loss_targets_vary=self._loss_targets.vary,

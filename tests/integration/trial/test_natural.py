@@ -81,6 +81,7 @@ def test_tf32_is_read_whichever_way_the_script_allows_it() -> None:
 def test_an_accuracy_of_products_is_put_in_force_over_the_scripts_own(ground: Ground) -> None:
     script = ground.script(SCRIPT.replace("OWN", 'torch.set_float32_matmul_precision("high")'))
     facts = ground.probe(script)
+    assert facts.own_matmul_precision == "high"
     own = ground.trial(script, facts)
     assert own.outcome == "ok" and own.rank.observed["matmul_precision"] == "high"
     run = ground.trial(script, facts, matmul_precision="medium")

@@ -160,6 +160,14 @@ def test_no_gain_over_one_other_combination_is_not_told_of_all_settings(counts, 
     assert headline(search_result(status=Status.NO_GAIN, trials=TrialCounts(**counts))).startswith(begin)
 
 
+def test_settings_faster_beside_load_alone_are_not_told_as_no_faster_than_yours():
+    """A summary said "is not faster than yours beyond the noise" above a note on 4.05x beside the load of others."""
+    load = "others kept up to 0.9 of 2 cores busy in 4 of 4 runs"
+    told = headline(search_result(status=Status.NO_GAIN, trials=TrialCounts(complete=2), beside_load=load))
+    assert told.startswith(f"Settings were faster than yours beside other load ({load}), and whether they are")
+    assert told.endswith("yours are kept.")
+
+
 @pytest.mark.parametrize("status", [Status.NO_FEASIBLE, Status.ALL_FAILED])
 def test_a_search_without_a_result_says_where_its_reasons_are(status):
     text = text_of(status=status, best=None, speedup=None, config=None)

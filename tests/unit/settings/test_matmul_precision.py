@@ -50,6 +50,23 @@ def test_a_search_tries_medium_on_a_cpu_and_leaves_cuda_to_tf32() -> None:
     assert "precision=tf32 is high" in dict(on_cuda.refused)["matmul_precision"]
 
 
+@pytest.mark.parametrize(
+    ("own", "allowed"), [("high", ("high", "medium")), ("medium", ("highest", "medium")), ("highest", ("highest", "medium"))]
+)
+def test_on_a_cpu_high_and_highest_are_one_value(own: str, allowed: tuple[str, ...]) -> None:
+    """Two of six trials of a public script with `allow_tf32` went to `highest` on a CPU."""
+    space = derive_space(script_facts(own_matmul_precision=own), cpu_machine(), search_spec())
+    assert space.script_settings.matmul_precision == own
+    assert space.allowed["matmul_precision"] == allowed
+
+
+def test_on_cuda_the_number_format_tells_the_accuracy_of_a_script_with_tf32() -> None:
+    facts = script_facts(device="cuda", precision="tf32", own_matmul_precision="high")
+    space = derive_space(facts, gpu_machine(), search_spec())
+    assert space.script_settings.matmul_precision is MatmulPrecision.HIGHEST
+    assert replace(space.script_settings, precision=Precision.FP32).matmul_precision is MatmulPrecision.HIGHEST
+
+
 def test_settings_of_a_study_from_before_are_read_with_the_highest_accuracy() -> None:
     assert Settings.from_dict({"precision": "tf32"}).matmul_precision is MatmulPrecision.HIGHEST
 

@@ -41,6 +41,7 @@ class Machine:
     is_loaded: Callable[[int], bool] = lambda run: False
     """Whether the neighbour is at work, by the number of the run."""
     quiet: dict[Settings, float] = field(default_factory=lambda: dict(QUIET))
+    beside_load: dict[Settings, float] = field(default_factory=lambda: dict(BESIDE_LOAD))
     num_runs: int = 0
     has_process: bool = False
     records: list[Any] = field(default_factory=list)
@@ -51,7 +52,7 @@ class Machine:
     def measure(self, settings: Settings, *, is_final: bool, window_limit_s: float, **others: Any) -> TrialResult:
         is_loaded = self.is_loaded(self.num_runs)
         self.num_runs += 1
-        rate = (BESIDE_LOAD if is_loaded else self.quiet)[settings] * (1 + 0.002 * (self.num_runs % 3))
+        rate = (self.beside_load if is_loaded else self.quiet)[settings] * (1 + 0.002 * (self.num_runs % 3))
         busy = 1.0 if is_loaded else 0.05
         return measured(rate, surroundings=Surroundings(window_s=8.0, usable_cpus=2.0, foreign_cpus=busy))
 
@@ -121,6 +122,14 @@ def test_fewer_threads_beside_a_neighbour_are_taken_back_and_the_note_says_why()
     assert result.winner.number == 0
     (told,) = [words for words in result.told if "not published" in words]
     assert "Trial 1 was 3.7" in told and "intra_op_threads" in told
+    assert result.beside_load.startswith("others kept up to 1.0 of 2 cores busy in")
+
+
+def test_settings_slower_beside_a_neighbour_are_not_told_as_held_back_for_the_load() -> None:
+    machine = Machine(is_loaded=lambda run: True, beside_load={**BESIDE_LOAD, ONE_THREAD: 131.0})
+    result = machine.run(1, were_trials_loaded=True)
+    assert status(result) is Status.NO_GAIN
+    assert result.beside_load == ""
 
 
 def test_quiet_moments_are_looked_for_in_further_rounds_within_a_limit() -> None:
@@ -194,7 +203,7 @@ def test_quiet_finals_say_nothing_of_load() -> None:
 def test_disturbed_rounds_are_told() -> None:
     result = Machine(is_loaded=lambda run: run < 2).run(2)
     (told,) = result.told
-    assert re.match(r"1 of \d+ rounds of the finals were disturbed, for instance: Others kept 1.0 of 2 cores", told)
+    assert re.match(r"1 of \d+ rounds of the finals was disturbed, for instance: Others kept 1.0 of 2 cores", told)
 
 
 def test_finals_that_contradict_quiet_trials_take_more_rounds_and_stay_in_doubt() -> None:

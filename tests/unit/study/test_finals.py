@@ -446,6 +446,8 @@ def test_the_rounds_that_are_announced_are_those_of_which_some_were_left_out(tot
     assert [event.num_rounds for event in bench.announced()] == ([2] if num_run else [])
     told = f"The time allowed {num_run} of 2 rounds of finals; the trials count as a further round."
     assert result.shortened == ("" if num_run == 2 else told)
+    counted = "The trials of these settings count as one of the rounds of the finals."
+    assert (counted in result.told) is (num_run == 2), "the summary counts three rounds"
 
 
 def test_a_round_of_live_trials_is_no_round_of_finals_that_the_time_allowed() -> None:

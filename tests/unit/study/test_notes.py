@@ -12,6 +12,7 @@ from autotune.measure.paired import SHARED_ERROR, Final, compare
 from autotune.model.outcome import Outcome
 from autotune.model.result import RankResult, RankStatus, StartKind, TrialResult
 from autotune.model.search_result import Status
+from autotune.model.surroundings import Surroundings
 from autotune.model.trial_records import FinalRecord, TrialRecord
 from autotune.protocol.codec import to_plain
 from autotune.search.history import FinishedTrial, History
@@ -173,6 +174,55 @@ def test_the_best_trial_is_told_once_and_against_the_trial_of_the_scripts_own_se
     )
     [note] = [note for note in notes_of(Status.TOO_SHORT, history, own, records, rounds) if "not confirmed" in note]
     assert note.startswith("In the trials alone trial 1 was 1.75x")
+
+
+@pytest.mark.parametrize(
+    ("status", "rates", "contenders", "has_note"),
+    [
+        (Status.NO_GAIN, (191.0, 192.0, 221.0), (0, 1), True),
+        (Status.IMPROVED, (191.0, 300.0, 330.0), (0, 1), True),
+        (Status.NO_GAIN, (191.0, 192.0, 221.0), (0, 2), False),
+        (Status.NO_GAIN, (191.0, 219.0, 221.0), (0, 1), False),
+        (Status.NO_GAIN, (191.0, 192.0, 180.0), (0, 1), False),
+        (Status.TOO_SHORT, (191.0, 192.0, 221.0), (0, 1), False),
+    ],
+)
+def test_the_fastest_trial_is_told_when_it_did_not_run_in_the_finals(
+    status: Status, rates: tuple[float, ...], contenders: tuple[int, ...], has_note: bool
+) -> None:
+    """A trial was listed at 1.16x as the best so far, and the summary said no gain without a word on it."""
+    settings = tuple(Settings(num_workers=number) for number in range(3))
+    records = [record_of(n, settings[n], result_of([0.1 * 100 / rate] * 20)) for n, rate in enumerate(rates)]
+    measured = [record.result.measurement.samples_per_second for record in records if record.result.measurement]
+    trials = tuple(
+        FinishedTrial(number=n, settings=settings[n], stage="", outcome=Outcome.OK, samples_per_second=measured[n])
+        for n in range(3)
+    )
+    result = FinalsResult(
+        winner=trials[0],
+        baseline=trials[0],
+        comparison=None,
+        records=tuple(
+            FinalRecord(round=0, number=n, settings=settings[n], result=records[n].result, finished_at=datetime.now(UTC))
+            for n in contenders
+        ),
+    )
+    notes = notes_of(status, History(trials, settings[0]), trials[0], records, result)
+    told = [note for note in notes if "did not run in the finals" in note]
+    assert bool(told) is has_note
+    if told:
+        assert told[0].startswith(f"Trial 2 was the fastest single trial, {rates[2] / rates[0]:.2f}x the trial of")
+
+
+def test_a_trial_that_was_cut_is_no_disturbed_trial() -> None:
+    """A summary counted 0 trials, and a note said that 1 of 1 trials was disturbed."""
+    busy = Surroundings(window_s=8.0, usable_cpus=2.0, foreign_cpus=1.0)
+    cut = replace(result_of([0.1] * 20), outcome=Outcome.INTERRUPTED, surroundings=busy)
+    own = FinishedTrial(number=0, settings=Settings(), stage="", outcome=Outcome.INTERRUPTED, samples_per_second=None)
+    for result, has_note in ((cut, False), (replace(cut, outcome=Outcome.OK), True)):
+        record = record_of(0, Settings(), result)
+        notes = notes_of(Status.TOO_SHORT, History((own,), own.settings), None, [record], None)
+        assert any("1 of 1 trials was disturbed" in note for note in notes) is has_note
 
 
 @pytest.mark.parametrize(("restart_s", "has_note"), [(1.0, True), (0.1, False), (None, False)])
