@@ -19,8 +19,8 @@ def why_no_loader(case: ScriptCase) -> str:
         return "no torch DataLoader was seen to train"
     if "several_loaders" in case.facts.notes:
         return (
-            "several loaders train side by side, and which one to tune is not ours to guess; an argument of the script "
-            "for their workers can be searched, as in --set jobs=2,4 --map jobs=--jobs={}"
+            "several loaders train side by side, and which one to tune is not ours to guess; if the script has an "
+            "argument for their workers, it can be searched, as in --set jobs=2,4 --map jobs=--jobs={}"
         )
     if "replays_batches" in case.facts.notes:
         return (

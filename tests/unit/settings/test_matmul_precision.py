@@ -51,7 +51,8 @@ def test_a_search_tries_medium_on_a_cpu_and_leaves_cuda_to_tf32() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "allowed"), [("high", ("high", "medium")), ("medium", ("highest", "medium")), ("highest", ("highest", "medium"))]
+    ("own", "allowed"),
+    [("high", ("high", "medium")), ("medium", ("highest", "medium")), ("highest", ("highest", "medium"))],
 )
 def test_on_a_cpu_high_and_highest_are_one_value(own: str, allowed: tuple[str, ...]) -> None:
     """Two of six trials of a public script with `allow_tf32` went to `highest` on a CPU."""

@@ -203,8 +203,9 @@ def test_the_fastest_trial_is_told_when_it_did_not_run_in_the_finals(
         baseline=trials[0],
         comparison=None,
         records=tuple(
-            FinalRecord(round=0, number=n, settings=settings[n], result=records[n].result, finished_at=datetime.now(UTC))
-            for n in contenders
+            FinalRecord(round=0, number=n, settings=settings[n], result=result_of_trial, finished_at=datetime.now(UTC))
+            for n, result_of_trial in enumerate(record.result for record in records)
+            if n in contenders
         ),
     )
     notes = notes_of(status, History(trials, settings[0]), trials[0], records, result)
