@@ -86,6 +86,10 @@ class LoaderFacts:
     """Bytes of the tensors in one batch."""
     is_read_before_training: bool
     """True when the script iterates over the loader once without training, for instance for statistics."""
+    beside: tuple[tuple[str, ...], ...] = ()
+    """Construction sites of each further loader that trains side by side with this loader, such as for unlabelled data.
+    All have the same settings, and trials change all of them alike. Empty for a single loader, and for loaders with
+    different settings."""
     num_passes_before_training: int = 0
     """Iterations over the loader before the training iteration: a look at the first batch, a run for statistics. Trials
     hold the workers back from the training iteration on."""
@@ -291,19 +295,20 @@ class ScriptFacts:
     escaped: tuple[str, ...] = ()
     """User files changed or removed during the probe in spite of the protection."""
     notes: tuple[str, ...] = ()
-    """Codes of notes. `several_loaders`: several loaders take part in training alike. `reads_ahead`: a separate thread
-    reads the training loader, so batches cannot be assigned to steps. `replays_batches`: the script keeps one epoch of
-    the loader and uses it again and again. `unguarded_spawn`: spawned workers would run the script again.
-    `format_unseen`: the model's number format could not be observed. `launcher_threads`: the launcher, not the user,
-    set the number of threads. `data_parallel`: torch.nn.DataParallel spreads each batch over devices. `no_convolution`:
-    no parameter has the shape of a convolution's weight. `deterministic`: the script requests kernels with reproducible
-    results. `attention`: the model calls scaled_dot_product_attention. `own_attention`: the script switches kernels of
-    attention on or off. `ddp`: DistributedDataParallel wraps the model. `sharded`: each rank holds a share of the
-    weights only (FSDP). `deepspeed`: DeepSpeed's engine trains. `steps_copies`: the optimizer's weights are none of the
-    model's. `pinned_process`: a library has taken cores from the training process. `varying_inputs`: the model's
-    inputs differ in shape. `recurring_inputs`: the same few shapes come back. `varying_batches`:
-    these shapes differ from batch to batch, and the rate on one batch is no bound of the rate on all.
-    `kept_outputs`: outputs of the model live longer than a step."""
+    """Codes of notes. `several_loaders`: several loaders take part in training alike, and the samples of one are
+    counted. `reads_ahead`: a separate thread reads the training loader, so batches cannot be assigned to steps.
+    `replays_batches`: the script keeps one epoch of the loader and uses it again and again. `unguarded_spawn`:
+    spawned workers would run the script again. `format_unseen`: the model's number format could not be observed.
+    `launcher_threads`: the launcher, not the user, set the number of threads. `data_parallel`: torch.nn.DataParallel
+    spreads each batch over devices. `no_convolution`: no parameter has the shape of a convolution's weight.
+    `deterministic`: the script requests kernels with reproducible results. `attention`: the model calls
+    scaled_dot_product_attention. `own_attention`: the script switches kernels of attention on or off. `ddp`:
+    DistributedDataParallel wraps the model. `sharded`: each rank holds a share of the weights only (FSDP).
+    `deepspeed`: DeepSpeed's engine trains. `steps_copies`: the optimizer's weights are none of the model's.
+    `pinned_process`: a library has taken cores from the training process. `varying_inputs`: the model's inputs
+    differ in shape. `recurring_inputs`: the same few shapes come back. `varying_batches`: these shapes differ from
+    batch to batch, and the rate on one batch is no bound of the rate on all. `kept_outputs`: outputs of the model
+    live longer than a step."""
 
     @property
     def batches_vary(self) -> bool:

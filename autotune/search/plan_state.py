@@ -44,6 +44,8 @@ class PlanLimits:
     """Cores available to each process of the job, quotas included; above 0."""
     cap_bytes: int
     """Largest peak memory allowed for a trial."""
+    num_loaders: int = 1
+    """Loaders with workers of their own in each process, at least 1: all of them have `num_workers` workers."""
     fixed_bytes: float = 0.0
     """Least part of every peak that does not grow with the micro-batch: weights, gradients, optimizer state."""
     fixed_estimate_bytes: float | None = None
@@ -60,7 +62,7 @@ class PlanLimits:
 
     def __post_init__(self) -> None:
         """Raises `ValueError` for impossible limits."""
-        if self.usable_cpus <= 0 or self.cap_bytes < 1 or not 0 <= self.noise_ratio < 1:
+        if self.usable_cpus <= 0 or self.cap_bytes < 1 or self.num_loaders < 1 or not 0 <= self.noise_ratio < 1:
             raise ValueError(f"impossible limits {self}")
 
 

@@ -46,7 +46,7 @@ def workers_for_usual_gains(state: PlanState) -> Value:
     else:
         need = max(2 * own, FIRST_WORKERS)
     # A script may count the cores of the whole machine, and start more workers than its usable cores.
-    return state.at_most("num_workers", max(1, min(max(own, need), _cpus(state))))
+    return state.at_most("num_workers", max(1, min(max(own, need), _most_workers(state))))
 
 
 def waits_for_data(state: PlanState) -> bool:
@@ -67,8 +67,8 @@ def forked_workers(state: PlanState) -> dict[str, Value]:
 
 def try_shares_of_cores(state: PlanState) -> None:
     """On an accelerator with a loader too slow: tries a worker on every core, on every second core, then between."""
-    cpus = _cpus(state)
-    for workers in (cpus, cpus // 2):
+    most = _most_workers(state)
+    for workers in (most, most // 2):
         if workers and not state.is_fed():
             state.consider({"num_workers": state.at_most("num_workers", workers)}, WORKERS_STAGE)
     own, tried = state.best.num_workers, {trial.settings.num_workers for trial in state.visited.feasible}
@@ -80,7 +80,7 @@ def try_shares_of_cores(state: PlanState) -> None:
 def feed(state: PlanState) -> None:
     """On an accelerator: raises the workers to the number needed by the fastest compute."""
     while (centre := _starved_trial(state)) is not None:
-        need = min(_workers_needed(state, centre), max(_cpus(state) - 1, centre.settings.num_workers + 1))
+        need = min(_workers_needed(state, centre), max(_most_workers(state) - 1, centre.settings.num_workers + 1))
         changes: dict[str, Value] = {"num_workers": state.at_least("num_workers", need), "persistent_workers": True}
         settings = state.changed(changes, centre.settings)
         if not state.is_open(settings) or state.is_pointless(settings):
@@ -121,9 +121,11 @@ def share_cores(state: PlanState) -> None:
     with two threads, and 938 with a single thread.
     """
     if not state.is_fed():
-        shares = dict.fromkeys((_balanced_workers(state), max(1, _cpus(state) // 2), _cpus(state)))
-        for index, workers in enumerate(shares):
-            _consider_share(state, workers, _cpus(state) - workers, WORKERS_STAGE if index else USUAL_STAGE)
+        most, num_loaders = _most_workers(state), state.limits.num_loaders
+        balanced = max(1, _balanced_workers(state) // num_loaders)
+        for index, workers in enumerate(dict.fromkeys((balanced, max(1, most // 2), most))):
+            num_threads = _cpus(state) - workers * num_loaders
+            _consider_share(state, workers, num_threads, WORKERS_STAGE if index else USUAL_STAGE)
     while any(_consider_share(state, workers, threads) for workers, threads in _nearby_shares(state)):
         pass
     if state.best.num_workers and state.best.intra_op_threads > 1:
@@ -161,7 +163,8 @@ def _nearby_shares(state: PlanState) -> list[tuple[int, int]]:
 
 def _consider_share(state: PlanState, workers: int, threads: int, stage: str = WORKERS_STAGE) -> bool:
     workers, threads = state.at_most("num_workers", workers), state.at_most("intra_op_threads", max(1, threads))
-    is_crowded = threads > 1 and workers > 0 and workers + threads > state.limits.usable_cpus
+    num_processes = workers * state.limits.num_loaders
+    is_crowded = threads > 1 and workers > 0 and num_processes + threads > state.limits.usable_cpus
     changes: dict[str, Value] = {
         "num_workers": workers,
         "intra_op_threads": threads,
@@ -170,6 +173,11 @@ def _consider_share(state: PlanState, workers: int, threads: int, stage: str = W
         **forked_workers(state),
     }
     return state.consider(with_fitting_batch(state, changes), stage)
+
+
+def _most_workers(state: PlanState) -> int:
+    """Workers of one loader with which the workers of all loaders fill the cores, at least 1."""
+    return max(1, _cpus(state) // state.limits.num_loaders)
 
 
 def _cpus(state: PlanState) -> int:

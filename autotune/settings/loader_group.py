@@ -17,10 +17,11 @@ def why_no_loader(case: ScriptCase) -> str:
     """Why the loader's settings are the script's affair; empty when trials can change them."""
     if case.facts.loader is None:
         return "no torch DataLoader was seen to train"
-    if "several_loaders" in case.facts.notes:
+    if "several_loaders" in case.facts.notes and not case.facts.loader.beside:
         return (
-            "several loaders train side by side, and which one to tune is not ours to guess; if the script has an "
-            "argument for their workers, it can be searched, as in --set jobs=2,4 --map jobs=--jobs={}"
+            "several loaders of different settings or kinds train side by side, and which one to tune is not ours to "
+            "guess; if the script has an argument for their workers, it can be searched, as in --set jobs=2,4 --map "
+            "jobs=--jobs={}"
         )
     if "replays_batches" in case.facts.notes:
         return (
@@ -28,6 +29,11 @@ def why_no_loader(case: ScriptCase) -> str:
             "see that epoch, would overrate what loading costs (`while True: yield from loader` reads it anew)"
         )
     return ""
+
+
+def num_loaders(facts: Any) -> int:
+    """Number of loaders that a trial gives the same settings; 1 without a loader."""
+    return 1 + (len(facts.loader.beside) if facts.loader is not None else 0)
 
 
 def of_loader(name: str) -> Callable[[Any], Value | None]:

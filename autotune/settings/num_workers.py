@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from autotune.settings.loader_group import loader_argument, of_loader, why_no_loader
+from autotune.settings.loader_group import loader_argument, num_loaders, of_loader, why_no_loader
 from autotune.settings.setting import Arguments, Effect, Features, Group, Memory, OwnLine, Setting, Value
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _pointless(case: SearchCase) -> str:
 
 
 def _is_tried(case: SearchCase, value: Value) -> bool:
-    return int(value) <= max(1, round(case.cpus * WORKERS_PER_CPU))
+    return int(value) <= max(1, round(case.cpus * WORKERS_PER_CPU / num_loaders(case.facts)))
 
 
 def _dropped(case: SearchCase) -> Iterator[tuple[Value, str]]:

@@ -14,6 +14,7 @@ from autotune.search.history import FinishedTrial, History
 from autotune.search.plan import PlanFinished, plan
 from autotune.search.plan_state import Candidate, PlanLimits
 from autotune.settings import Settings, Value
+from autotune.settings.loader_group import num_loaders
 from autotune.space.search_space import SearchSpace
 from autotune.spec import SearchSpec
 from autotune.store.repository import check_name
@@ -94,6 +95,11 @@ def preview(
 def _preview(
     spec: SearchSpec, target: Target, storage: str, probe: ProbeFinished | None, space: SearchSpace | None
 ) -> Preview:
+    limits = PlanLimits(
+        usable_cpus=target.usable_cpus,
+        cap_bytes=target.cap_bytes,
+        num_loaders=num_loaders(probe.facts) if probe is not None else 1,
+    )
     return Preview(
         spec=spec,
         machine=f"{target.host.cpu}, {target.host.usable_cpus:g} usable cores, torch {target.host.torch}",
@@ -103,9 +109,7 @@ def _preview(
         probe=probe,
         searched=tuple((name, space.allowed[name]) for name in space.searched) if space is not None else (),
         num_settings=space.num_settings if space is not None else None,
-        first=first_settings(space, PlanLimits(usable_cpus=target.usable_cpus, cap_bytes=target.cap_bytes))
-        if space is not None
-        else (),
+        first=first_settings(space, limits) if space is not None else (),
     )
 
 

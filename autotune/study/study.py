@@ -21,6 +21,7 @@ from autotune.sandbox.workspace import Workspace
 from autotune.search.plan_state import TRAINED_BYTES, PlanLimits
 from autotune.search.search_stopping import is_untried
 from autotune.search.study_search import Search
+from autotune.settings.loader_group import num_loaders
 from autotune.space.search_space import SearchSpace
 from autotune.store.records import Owner
 from autotune.study.budget import MOST_FINALISTS, Budget
@@ -136,6 +137,7 @@ class Study:
             PlanLimits(
                 usable_cpus=target.usable_cpus / (facts.world_size if facts is not None else 1),
                 cap_bytes=target.cap_bytes,
+                num_loaders=num_loaders(facts) if facts is not None else 1,
                 fixed_bytes=TRAINED_BYTES * facts.num_parameters if facts is not None else 0.0,
                 fixed_estimate_bytes=fixed_bytes(facts, target.outside_allocator_bytes) if facts is not None else None,
                 reachable_bytes=target.reachable_bytes,

@@ -63,6 +63,8 @@ class RunSession:
     def _iterates(self, record: LoaderRecord, loader: Any) -> None:
         if self._applied.is_training(record.key):
             self._applied.note_loader(loader)
+        elif self._applied.is_beside(record.key):
+            self._applied.note_loader_beside(loader)
 
     def _next_batch(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
         for action in self._applied.before_batch:

@@ -18,9 +18,10 @@ from autotune.settings.cudnn_benchmark import searched_under
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.apply.environment_seams import adapt_to_large_blocks
 from autotune.trial.live.windows import Windows
-from autotune.trial.loader.batch_source import MAX_AHEAD, BatchSource
+from autotune.trial.loader.batch_source import BatchSource
 from autotune.trial.loader.foreign_batches import ForeignBatches
-from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord, SwitchedError
+from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord, NextBatch, SwitchedError
+from autotune.trial.loader.loaders_beside import MAX_AHEAD
 from autotune.trial.loader.longest_batch import LongestBatch
 from autotune.trial.meter.counters import declared_samples
 from autotune.trial.meter.durations import PartTimes
@@ -163,7 +164,7 @@ class MeasuredSession(ScriptQuestions):
         loaders = self._applied.loaders
         self._batch_source.copies = self._applied.copies_ahead
         taken = self._applied.taking(self._batch_source.next_batch)
-        loaders.taker = lambda record: taken if self._is_training(record) else None
+        loaders.taker = lambda record: taken if self._is_training(record) else self._taken_beside(record)
         loaders.built = self._built
         loaders.iterates = self._iterates
         loaders.looks_at_source = True
@@ -185,6 +186,9 @@ class MeasuredSession(ScriptQuestions):
 
     def _is_training(self, record: LoaderRecord) -> bool:
         return self._applied.is_training(record.key)
+
+    def _taken_beside(self, record: LoaderRecord) -> NextBatch | None:
+        return self._batch_source.beside.take(record) if self._applied.is_beside(record.key) else None
 
     def _built(self, record: LoaderRecord, loader: Any) -> None:
         if self._is_training(record) and not self._job.keeps_epochs:
@@ -214,12 +218,17 @@ class MeasuredSession(ScriptQuestions):
             self._batch_source.iterates(record, loader)
             if self._observer is not None:
                 self._observer.after_gate(loader)
+        elif self._applied.is_beside(record.key):
+            self._applied.note_loader_beside(loader)
+            self._batch_source.beside.iterates(record, loader)
 
     def _iterated(self, record: LoaderRecord, loader: Any, iterator: Any) -> None:
         if self._is_training(record):
             self._batch_source.iterated(record, loader, iterator)
             if loader.num_workers > 0:
                 self._prelude.loader_has_workers()
+        elif self._applied.is_beside(record.key):
+            self._batch_source.beside.iterated(record, loader, iterator)
 
     def _goes_on(self, before: Any, iterator: Any) -> None:
         """Lets an epoch of the script go on under these settings."""

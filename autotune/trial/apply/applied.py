@@ -45,6 +45,7 @@ from autotune.trial.torch.batch_structure import leading_size
 
 UNSEEN_FORMAT = "unknown, since no layer of the model has shown it"
 """Comment on a number format put in force without a way to read it back."""
+UNLIKE_LOADERS = "unknown, since the loaders that train side by side have different values"
 CHANGED_GRADIENTS = "1, since the script clears or changes its gradients by hand"
 """Comment on an accumulation undone by the script."""
 
@@ -72,6 +73,8 @@ class AppliedSettings:
         self.steps = steps if steps is not None else Steps()
         self.claims: set[Group] = set(job.facts.claims)
         self._loader_settings: dict[str, Value] = {}
+        self._settings_beside: list[dict[str, Value]] = []
+        """Settings of the loaders beside the training loader, as read at each of their iterations."""
         self._copies: CopyCount | None = None
         self.copies_ahead: CopiesAhead | None = None
         """Copies of the training loader's batches on a side stream; None where not asked for."""
@@ -158,6 +161,11 @@ class AppliedSettings:
         loader = self._facts.loader
         return loader is not None and key in loader.keys
 
+    def is_beside(self, key: str) -> bool:
+        """Whether a loader built at this place trains side by side with the training loader, with its settings."""
+        loader = self._facts.loader
+        return loader is not None and any(key in keys for keys in loader.beside)
+
     def taking(self, next_batch: NextBatch) -> NextBatch:
         """The function that gives batches of the training loader to the script, under these settings."""
         return next_batch if self.copies_ahead is None else self.copies_ahead.taking(next_batch)
@@ -170,6 +178,12 @@ class AppliedSettings:
     def note_loader(self, loader: Any) -> None:
         """Reads back the settings of the training loader, when the script begins to iterate."""
         self._loader_settings = observed.loader_settings(loader)
+
+    def note_loader_beside(self, loader: Any) -> None:
+        """Reads back the settings of a loader beside the training loader, when the script begins to iterate."""
+        settings = observed.loader_settings(loader)
+        if settings not in self._settings_beside:
+            self._settings_beside.append(settings)
 
     @property
     def before_batch(self) -> tuple[Callable[[], None], ...]:
@@ -191,6 +205,9 @@ class AppliedSettings:
             )
         )
         seen.values.update(self._loader_settings)
+        for name, value in self._loader_settings.items():
+            if name in LOADER_FIELDS and any(other.get(name, value) != value for other in self._settings_beside):
+                seen.note(name, None, UNLIKE_LOADERS)
         if self._changes_format and self._operands.dtype is None:
             seen.note("precision", None, UNSEEN_FORMAT)
         settings = self._job.request.settings
@@ -231,14 +248,16 @@ class AppliedSettings:
         self._input_size = leading_size(inputs)
 
     def _override(self, key: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        if not self.is_training(key):
+        is_training = self.is_training(key)
+        if not is_training and not self.is_beside(key):
             return arguments
-        self._accumulate_by_variable()
+        if is_training:
+            self._accumulate_by_variable()
         changes: dict[str, Any] = {}
         if Group.LOADER not in self.claims and self._differs(*LOADER_FIELDS):
             changes = {name: getattr(self._asked, name) for name in LOADER_FIELDS if name not in self._job.mapped}
             changes = {name: value for name, value in changes.items() if not (self._is_cpu and name in INERT_ON_CPU)}
-        if Group.BATCH not in self.claims and self._differs("batch_size"):
+        if is_training and Group.BATCH not in self.claims and self._differs("batch_size"):
             changes["batch_size"] = self._asked.batch_size
         return override_arguments(arguments, changes) if changes else arguments
 

@@ -12,6 +12,7 @@ from autotune.trial.loader.copies_ahead import CopiesAhead
 from autotune.trial.loader.gate import WorkerGates
 from autotune.trial.loader.larger_batch import repeated
 from autotune.trial.loader.loaders import LoaderRecord
+from autotune.trial.loader.loaders_beside import MAX_AHEAD, LoadersBeside
 from autotune.trial.loader.read_passes import ReadPasses
 from autotune.trial.loader.running_epoch import RunningEpoch
 from autotune.trial.meter.build_log import Built
@@ -19,9 +20,6 @@ from autotune.trial.meter.counters import Counters
 from autotune.trial.meter.meter import Meter
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch.batch_structure import SampleCount, clone_batch, lengthen
-
-MAX_AHEAD = 2
-"""Batches that a training script takes before the first is used; some scripts take the next batch to see the end."""
 
 
 class BatchSource:
@@ -53,6 +51,8 @@ class BatchSource:
         self._num_passes = 0
         self._meter: Meter | None = None
         self._gates = WorkerGates()
+        self.beside = LoadersBeside(steps, lambda: self._meter)
+        """The loaders that train side by side with the training loader."""
         self._counters: Counters | None = None
         """The meter's counters while all batches are real, for the short path; else None."""
         self.copies: CopiesAhead | None = None
@@ -184,7 +184,8 @@ class BatchSource:
         gate = self._gates.gate
         self.is_read_ahead = self._steps.thread != threading.get_ident()
         has_queue = self._num_workers > 0 or self.is_read_ahead
-        self.is_primed = has_queue and (self.is_primed or gate is None or self.is_read_ahead)
+        is_ahead = not self.beside.open_gates() or self.is_read_ahead
+        self.is_primed = has_queue and (self.is_primed or gate is None or is_ahead)
         if gate is not None:
             gate.open()
         self._cached_batch = None

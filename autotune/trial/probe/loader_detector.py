@@ -17,6 +17,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from autotune.model.facts import BatchSamplerKind, LoaderFacts
 from autotune.model.storage_traps import StorageTrap
+from autotune.settings import LOADER_FIELDS
 from autotune.settings.worker_start import pinned_cpus
 from autotune.trial.apply.observed import settings_of_loader
 from autotune.trial.loader.loaders import LoaderRecord, Loaders
@@ -171,9 +172,15 @@ class LoaderDetector:
 
     def num_training(self) -> int:
         """Number of loaders with about equal parts in the training; above 1, the loader to tune is unclear."""
-        trained = [seen.num_trained for seen in self._seen.values()]
-        most = max(trained, default=0)
-        return sum(count * 2 >= most for count in trained) if most > 1 else most
+        return len(self._training_alike())
+
+    def _training_alike(self) -> list[_Seen]:
+        """The loaders with about equal parts in the training."""
+        most = max((seen.num_trained for seen in self._seen.values()), default=0)
+        if most <= 1:
+            training = self._training()
+            return [training] if training is not None else []
+        return [seen for seen in self._seen.values() if seen.num_trained * 2 >= most]
 
     def empty(self) -> tuple[str, ...]:
         """Places of construction of loaders that the script iterated without a batch."""
@@ -193,19 +200,32 @@ class LoaderDetector:
         training = self._training()
         if training is None or training.num_steps_on_first >= STEPS_ON_KEPT_DATA:
             return None
-        # A framework builds a loader from the script's loader, over the same dataset: trials change the two loaders.
-        sources = [
-            other.key for other in self._seen.values() if other.dataset is training.dataset and other.num_delivered == 0
-        ]
+        beside = self._beside(training)
+        attributes = dict(training.attributes)
+        for other in beside:
+            attributes["traps"] = (*attributes["traps"], *other.attributes["traps"])
+            attributes["spawn_refusal"] = attributes["spawn_refusal"] or other.attributes["spawn_refusal"]
+            attributes["is_shuffled"] &= other.attributes["is_shuffled"]
         return LoaderFacts(
-            keys=(training.key, *sources),
+            keys=self._keys(training),
+            beside=tuple(map(self._keys, beside)),
             batch_bytes=training.batch_bytes,
-            batches_vary=training.batches_vary,
+            batches_vary=any(seen.batches_vary for seen in (training, *beside)),
             is_read_before_training=training.is_read_before_training,
             num_passes_before_training=training.num_passes_before_training,
             is_rebuilt=training.is_rebuilt,
-            **training.attributes,
+            **attributes,
         )
+
+    def _keys(self, seen: _Seen) -> tuple[str, ...]:
+        """The places of a loader: a framework builds it from the script's loader, and trials change both."""
+        others = (one for one in self._seen.values() if one.dataset is seen.dataset and one.num_delivered == 0)
+        return (seen.key, *(other.key for other in others))
+
+    def _beside(self, training: _Seen) -> list[_Seen]:
+        """Loaders that train side by side with the training loader; empty when their settings or kinds differ."""
+        others = [seen for seen in self._training_alike() if seen is not training]
+        return others if all(_is_alike(other, training) for other in others) else []
 
     def _training(self) -> _Seen | None:
         best = max(self._seen.values(), key=lambda seen: (seen.num_trained, seen.last_delivery), default=None)
@@ -256,6 +276,18 @@ class LoaderDetector:
         seen.batch_bytes = max(seen.batch_bytes, num_bytes)
         if batch_size is None or any(batch_size in tensor.shape for tensor in tensors_of(batch)):
             seen.least_batch_bytes = min(seen.least_batch_bytes or num_bytes, num_bytes)
+
+
+def _is_alike(seen: _Seen, training: _Seen) -> bool:
+    """Whether a trial can change two loaders alike: the same settings, and map-style datasets."""
+    one, other = seen.attributes, training.attributes
+    names = [name for name in (*LOADER_FIELDS, "inherited_start") if name in other]
+    return (
+        all(one.get(name) == other[name] for name in names)
+        and not (one["is_iterable"] or other["is_iterable"])
+        and not (seen.is_replayed or seen.is_read_before_training)
+        and (seen.is_rebuilt, seen.thread) == (training.is_rebuilt, training.thread)
+    )
 
 
 def _is_kept_by_cycle(iterator: Any) -> bool:

@@ -64,8 +64,8 @@ LOADERS = (
     loop("nested batches", older.NESTED_IN_PLACE, is_core=True),
     loop("a loader without batching", older.NO_BATCHING, refused={ACCUMULATION: "the loader does not batch"}),
     loop("no loader", loops.GET_BATCH, is_core=True, num_samples=None, samples_per_step=1.0, refused=WITHOUT_LOADER),
-    loop("two loaders side by side", older.TWO_LOADERS,
-         refused=dict.fromkeys((FINDS, OVERRIDES, SAMPLES, ACCUMULATION), "several loaders train side by side")),
+    loop("two loaders side by side", older.TWO_LOADERS, num_samples=96,
+         refused=dict.fromkeys((SAMPLES, ACCUMULATION), "several loaders train side by side")),
     loop("a loader read in a thread", older.IN_A_THREAD, with_={"EPOCHS": 10000}, num_read_ahead=3),
 )  # fmt: skip
 

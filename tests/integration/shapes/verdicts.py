@@ -44,7 +44,7 @@ def verdicts(shape: Shape, seen: Seen) -> dict[str, str]:
     for feature in FEATURES:
         name = REFUSED_AS.get(feature, "")
         reason = refused.get(name) or refused.get(f"{name}={shape.changes.get(name)}", "")
-        is_found = feature is FINDS and seen.facts.loader is not None and "several_loaders" not in seen.facts.notes
+        is_found = feature is FINDS and seen.facts.loader is not None
         result[feature] = f"refused: {reason}" if reason and not is_found else CHECKS[feature](shape, seen) or PASSED
     return result
 

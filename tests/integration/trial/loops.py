@@ -613,9 +613,18 @@ for step, (x, y) in zip(range(100000), BATCHES):
     train_on(x, y)
 """
 
+SLOW_DATA = """
+import time
+class Slow(Data):
+    def __getitem__(self, index):
+        time.sleep(0.02)
+        return super().__getitem__(index)
+"""
+
 TWO_LOADERS = """
 for epoch in range(1000):
     labelled, unlabelled = DataLoader(Data(), batch_size=8), DataLoader(Data(96), batch_size=8)
+    print("workers", labelled.num_workers, unlabelled.num_workers)
     for (x, y), (z, _) in zip(labelled, unlabelled):
         train_on(torch.cat([x, z]), torch.cat([y, y]))
 """

@@ -235,11 +235,48 @@ def test_a_reader_of_the_scripts_own_is_drained_and_the_result_marked(ground: Gr
     assert ramp >= DRAIN_QUEUES * UNSEEN_QUEUE
 
 
-def test_two_loaders_side_by_side_are_refused_by_name(ground: Ground) -> None:
-    facts = ground.probe(script(ground, loops.TWO_LOADERS))
+def test_two_loaders_side_by_side_get_the_same_workers(ground: Ground) -> None:
+    """Public scripts for half-labelled data and for two domains have a loader of each, and were given no workers."""
+    path = script(ground, loops.TWO_LOADERS)
+    facts = ground.probe(path)
+    assert facts.loader is not None and len(facts.loader.beside) == 1
     refused = dict(space_of(facts).refused)
-    assert refused["num_workers"].startswith("several loaders train side by side, and which one to tune is not ours to")
+    assert "num_workers" not in refused
     assert refused["batch_size"] == "several loaders train side by side"
+    own = ground.trial(path, facts)
+    assert own.outcome == "ok" and "workers 0 0" in own.output
+    run = ground.trial(path, facts, num_workers=2)
+    assert_in_force(run, num_workers=2)
+    assert "workers 2 2" in run.output
+    trained = ground.train(path, facts, num_workers=2, limit_s=10.0)
+    assert "workers 2 2" in trained.output and "in force: num_workers 2" in trained.output
+
+
+def test_two_loaders_with_different_settings_are_refused_by_name(ground: Ground) -> None:
+    text = loops.TWO_LOADERS.replace("Data(96), batch_size=8", "Data(96), batch_size=8, num_workers=1")
+    refused = dict(space_of(ground.probe(script(ground, text))).refused)
+    assert refused["num_workers"].startswith("several loaders of different settings or kinds train side by side")
+
+
+def test_a_loader_beside_that_keeps_other_workers_is_no_measurement(ground: Ground) -> None:
+    text = loops.TWO_LOADERS.replace("    for (x, y)", "    vars(unlabelled)['num_workers'] = 0\n    for (x, y)")
+    path = script(ground, text)
+    run = ground.trial(path, ground.probe(path), num_workers=1, limit_s=20.0)
+    assert run.outcome == "invalid" and run.verdict is not None
+    assert "the loaders that train side by side have different values" in run.verdict.reason
+
+
+def test_waits_for_every_loader_count_and_the_rate_of_compute_alone_has_none(ground: Ground) -> None:
+    text = loops.SLOW_DATA + loops.TWO_LOADERS
+    for place in ("DataLoader(Data(),", "DataLoader(Data(96),"):
+        path = script(ground, text.replace(place, place.replace("(Data", "(Slow")))
+        run = ground.trial(path, ground.probe(path))
+        assert run.outcome == "ok", run.output
+        window = [block for block in run.rank.blocks if block.phase == "window"]
+        duration_s = sum(block.duration_s for block in window)
+        assert sum(block.data_wait_s for block in window) > 0.5 * duration_s, place
+        alone = run.rank.compute_samples_per_second
+        assert alone is not None and alone > 2 * sum(block.num_samples for block in window) / duration_s, place
 
 
 def test_a_loader_whose_first_epoch_is_replayed_for_ever_is_refused_by_name(ground: Ground) -> None:
