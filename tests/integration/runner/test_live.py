@@ -116,6 +116,19 @@ def test_a_setting_that_is_read_at_the_start_gets_a_new_process_and_says_why(stu
     assert result.start_reason.startswith("omp_wait_policy: ")
 
 
+def test_loaders_side_by_side_are_switched_together(ground: Ground) -> None:
+    study = opened(ground, "sides.py")
+    runner = LiveRunner(ForkRunner(study.cold, study.facts))
+    try:
+        for turn, num_workers in enumerate((0, 2, 1, 0)):
+            result = measured(runner, study, num_workers=num_workers)
+            assert result.outcome is Outcome.OK, f"{result.why} {result.log_tail}"
+            assert (result.start is StartKind.LIVE) == (turn > 0), result.start_reason
+            assert sees(result) == f"sees {num_workers} {num_workers}"
+    finally:
+        runner.close()
+
+
 def test_a_final_gets_a_new_process_and_leaves_none(ground: Ground, study: Study, live: LiveRunner) -> None:
     assert measured(live, study).outcome is Outcome.OK
     result = measured(live, study, serves=False)

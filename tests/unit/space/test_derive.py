@@ -227,6 +227,14 @@ def test_a_side_stream_is_refused_where_a_batch_has_no_one_step(changes, word):
     assert word in refusals(space)["stream_prefetch"]
 
 
+def test_loaders_side_by_side_share_the_cores():
+    side_by_side = {"notes": ("several_loaders",), "loader": loader_facts(beside=(("train.py:11~0#0",),))}
+    space = space_of(script_facts(**side_by_side), cpu_machine(cpus=2))
+    assert space.allowed["num_workers"] == (0, 1, 2)
+    assert space_of(script_facts(), cpu_machine(cpus=2)).allowed["num_workers"] == (0, 1, 2, 3, 4)
+    assert refusals(space)["batch_size"].startswith("several loaders")
+
+
 def test_a_side_stream_is_left_alone_where_copying_takes_no_time_unless_asked_for():
     facts = script_facts(device="cuda", batch_copy=BatchCopy.DIRECT)
     assert refusals(space_of(facts, gpu_machine()))["stream_prefetch"].startswith("copying a batch takes less")
