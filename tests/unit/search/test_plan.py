@@ -49,9 +49,9 @@ def trial(number, settings, rate=100.0, *, compute=None, peak=1.0, wait=0.0, out
     )
 
 
-def next_of(space: SearchSpace, *trials: FinishedTrial, cpus=8.0, fixed_gib=0.0):
+def next_of(space: SearchSpace, *trials: FinishedTrial, cpus=8.0, fixed_gib=0.0, num_loaders=1):
     script_settings = space.script_settings.canonical(device_is_cpu=space.device_is_cpu)
-    limits = PlanLimits(usable_cpus=cpus, cap_bytes=CAP_BYTES, fixed_bytes=fixed_gib * GIB)
+    limits = PlanLimits(usable_cpus=cpus, cap_bytes=CAP_BYTES, fixed_bytes=fixed_gib * GIB, num_loaders=num_loaders)
     return plan(History(trials, script_settings), space, limits)
 
 
@@ -204,6 +204,13 @@ def test_more_workers_than_cores_become_a_worker_per_core():
     space = make_space(Settings(num_workers=64, batch_size=4), {"num_workers": (8, 16, 32, 64)}, device_is_cpu=False)
     usual = settings_of(space, trial(0, own(space), 86.0, compute=244.0, wait=0.6), cpus=16.0)
     assert usual.num_workers == 16
+
+
+def test_the_workers_of_two_loaders_share_the_cores():
+    space = make_space(Settings(num_workers=2, batch_size=64), {"num_workers": (2, 4, 8, 16)}, device_is_cpu=False)
+    baseline = trial(0, own(space), 700.0, compute=6000.0, wait=0.6)
+    assert settings_of(space, baseline, cpus=16.0).num_workers == 16
+    assert settings_of(space, baseline, cpus=16.0, num_loaders=2).num_workers == 8
 
 
 def test_where_little_else_is_left_the_usual_gains_include_a_compiled_model():
@@ -439,6 +446,12 @@ def test_on_a_cpu_workers_and_threads_share_the_cores_from_the_first_try():
     following = settings_of(space, trial(0, own(space), 50.0, compute=100.0), cpus=4.0)
     assert following.num_workers + following.intra_op_threads <= 4
     assert following.num_workers > 0
+
+
+def test_on_a_cpu_the_workers_of_two_loaders_and_the_threads_share_the_cores():
+    space = processor()
+    following = settings_of(space, trial(0, own(space), 50.0, compute=100.0), cpus=4.0, num_loaders=2)
+    assert 0 < 2 * following.num_workers <= 4 - following.intra_op_threads
 
 
 def test_on_a_cpu_threads_that_crowd_the_workers_sleep_at_once():
