@@ -54,7 +54,7 @@ SCRIPTS = (
         expert={"gpu": "-f exps/default/yolox_s.py -d 1 -b 16 --fp16 print_interval 5 data_num_workers {cores}"},
         # cuDNN searches kernels for each of its sizes: 10 s each on an H200. Five steps take about 1 s.
         progress=Progress(
-            pattern=r"epoch: (?P<epoch>\d+)/\d+, iter: (?P<at>\d+)/(?P<of>\d+)", per=16, longest_step_s=5.0
+            pattern=r"epoch: (?P<epoch>\d+)/\d+, iter: (?P<at>\d+)/(?P<of>\d+)", per=16, longest_step_s=2.0
         ),
         window_s=100.0,
     ),
