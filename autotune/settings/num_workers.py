@@ -68,9 +68,9 @@ SETTING = Setting(
     name="num_workers",
     group=Group.LOADER,
     default=0,
-    takes_effect="the DataLoader that trains",
-    left_alone="no torch DataLoader trains; an `IterableDataset` without workers that does not split itself; a dataset "
-    "read by one process through an open file, unless asked for",
+    takes_effect="the DataLoader that trains, or all that train side by side",
+    left_alone="no torch DataLoader trains; several with different settings; an `IterableDataset` without workers that "
+    "does not split itself; a dataset read by one process through an open file, unless asked for",
     domain=(0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64),
     bounds=(0, 1024),
     most_searched=1024,
