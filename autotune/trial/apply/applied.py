@@ -206,7 +206,8 @@ class AppliedSettings:
         )
         seen.values.update(self._loader_settings)
         for name, value in self._loader_settings.items():
-            if name in LOADER_FIELDS and any(other.get(name, value) != value for other in self._settings_beside):
+            is_ours = name in LOADER_FIELDS and name not in self._job.mapped  # An argument may be for one loader alone.
+            if is_ours and any(other.get(name, value) != value for other in self._settings_beside):
                 seen.note(name, None, UNLIKE_LOADERS)
         if self._changes_format and self._operands.dtype is None:
             seen.note("precision", None, UNSEEN_FORMAT)
