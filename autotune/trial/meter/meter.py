@@ -99,6 +99,7 @@ class Meter:
         """Batches that the workers may have built during a search, and that the script has not used yet."""
         self.epoch_end_s: float | None = None
         """Seconds of the epoch's end before a measured restart; None without a restart."""
+        self._built = built
         self._recorder = Recorder(clock, built, max_steps_ahead=MAX_STEPS_AHEAD if agreement.is_shared else None)
         self._page_locked = PageLockedPool(num_page_locked)
         self._ask_graphs, self._num_graphs, self._num_builds = num_graphs, num_graphs(), 0
@@ -427,9 +428,8 @@ class Meter:
         # last steps alone would suggest a far faster loader. On ranks above 0 the decision may come before the first
         # block of the ramp has ended.
         self._recorder.finish()
-        plan = self._plan
-        last = self._recorder.blocks(Phase.RAMP) or self._recorder.blocks(Phase.WARMUP)[-LAST_WARMUP_STEPS:]
-        step_s = phase_rules.micro_step_s(last)
-        self._enter(
-            Phase.WINDOW, block_size(plan.num_workers, plan.micro_batches_per_step, step_s, plan.rule.min_block_s)
-        )
+        plan, ramp = self._plan, self._recorder.blocks(Phase.RAMP)
+        step_s = phase_rules.micro_step_s(ramp or self._recorder.blocks(Phase.WARMUP)[-LAST_WARMUP_STEPS:])
+        has_rounds = not (self._is_queue_empty and phase_rules.needs_no_rounds(ramp, self._built(), plan))
+        num_workers = plan.num_workers if has_rounds else 0
+        self._enter(Phase.WINDOW, block_size(num_workers, plan.micro_batches_per_step, step_s, plan.rule.min_block_s))

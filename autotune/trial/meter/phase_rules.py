@@ -8,6 +8,7 @@ from autotune.measure.block import Block, Phase, data_wait_fraction
 from autotune.measure.epoch import is_worth_restarting
 from autotune.measure.interval import estimate_rate
 from autotune.measure.window_stopping import EARLY_FACTOR, LEAST_BLOCKS, may_end, warmed_up
+from autotune.trial.meter.build_log import Built
 from autotune.trial.meter.measuring_plan import Plan
 
 MIN_WARMUP_STEPS = 3
@@ -33,6 +34,8 @@ MAX_FILL_S = 10.0
 """Longest ramp in seconds for the sake of page-locked memory: batches of ever new sizes lock new pages for ever."""
 WARM_UP_SHARE, EARLY_SHARE = 0.125, 0.25
 """Shares of the steps of a script that ends by itself, for the warm-up and for all phases before the window."""
+NO_WAIT = 0.01
+"""Largest share of a block spent waiting for data, for a script that does not wait for its workers."""
 LEAST_QUEUED = 4
 """Assumed queue length of a script that reads the loader ahead by itself."""
 
@@ -125,6 +128,26 @@ def is_steady(
     elapsed_s = sum(block.duration_s for block in blocks)
     is_settled = num_unchanged >= plan.num_workers or elapsed_s >= MAX_FILL_S
     return (is_settled and elapsed_s >= plan.rule.min_block_s) or _has_taken(EARLY_SHARE, plan, num_updates)
+
+
+def needs_no_rounds(ramp: Sequence[Block], built: Built | None, plan: Plan) -> bool:
+    """Whether the window's blocks need not be whole rounds of the workers, because none of their bursts is to be seen.
+
+    This holds when the workers have a whole round of batches ready after a ramp that began with none: they build far
+    faster than the script trains. Only rounds too long for the window are given up. accelerate's example took 16 steps
+    of 8 to 30 s in each window, four rounds of four workers, and 45 minutes held six trials.
+
+    Args:
+        ramp: Blocks of the ramp, which began without a ready batch.
+        built: What the workers have built since; None without observed workers.
+        plan: Facts and limits of the trial.
+    """
+    if not ramp or built is None:
+        return False
+    is_long = LEAST_BLOCKS * plan.num_workers * micro_step_s(ramp) > plan.rule.max_window_s
+    num_taken = sum(block.num_micro_batches for block in ramp)
+    waits = ramp[-1].data_wait_s > NO_WAIT * ramp[-1].duration_s
+    return is_long and not waits and built.num >= num_taken + plan.num_workers
 
 
 def is_restart_of_use(window: Sequence[Block], plan: Plan, num_watched: int) -> bool:

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from autotune.measure.block import Phase
+from autotune.measure.build_times import BuildTimes
 from autotune.measure.window_stopping import LEAST_BLOCKS, StopReason, WindowRule
 from autotune.trial.meter import page_locked, phase_rules
+from autotune.trial.meter.build_log import Built
 from autotune.trial.meter.host_clock import HostClock
 from autotune.trial.meter.measuring_plan import Plan
 from autotune.trial.meter.meter import Meter
@@ -61,6 +63,7 @@ class Loop:
         num_searches: Callable[[], int] = lambda: 0,
         clock: HostClock | None = None,
         world_size: int = 1,
+        num_ready: float | None = None,
     ) -> None:
         self.steps, self.ended = Steps(), list[StopReason]()
         self.is_gate_open = False
@@ -77,6 +80,7 @@ class Loop:
             num_page_locked=num_page_locked,
             num_graphs=num_graphs,
             num_searches=num_searches,
+            built=lambda: None if num_ready is None else self.built(num_ready),
         )
         self.meter.pass_begins()
         for _ in range(num_ahead):
@@ -85,6 +89,12 @@ class Loop:
     def open_gate(self) -> bool:
         self.is_gate_open = True
         return True
+
+    def built(self, num_ready: float) -> Built:
+        """The batches of workers that keep so many batches ready, from the ramp on."""
+        taken = [block.num_micro_batches for block in self.meter.blocks() if block.phase in (Phase.RAMP, Phase.WINDOW)]
+        times = BuildTimes(num_workers=4, prefetch_factor=2, num_finished=0, total_s=0.0, total_squared_s2=0.0)
+        return Built(sum(taken) + num_ready, times)
 
     def take(self, num_samples: float = 8.0) -> None:
         self.meter.arrive()
@@ -248,6 +258,18 @@ def test_blocks_of_the_window_are_whole_cycles_of_workers_and_whole_steps(
     loop.run(num_micro_batches=num_micro_batches)
     window = [block for block in loop.meter.blocks() if block.phase is Phase.WINDOW]
     assert {(block.num_micro_batches, block.num_steps) for block in window} == {(cycle, cycle // num_micro_batches)}
+
+
+@pytest.mark.parametrize(("num_ready", "num_steps"), [(8.0, 1), (0.0, 4), (None, 4)])
+def test_long_steps_fed_far_ahead_are_blocks_of_their_own(
+    tmp_path: Path, num_ready: float | None, num_steps: int
+) -> None:
+    """Windows of accelerate's example on two cores had four blocks of four steps of 8 to 30 s."""
+    plan = replace(HURRIED, num_workers=4, num_queued=8)
+    loop = Loop(tmp_path, 0, plan, num_ready=num_ready)
+    loop.run()
+    window = [block for block in loop.meter.blocks() if block.phase is Phase.WINDOW]
+    assert {block.num_steps for block in window} == {num_steps}
 
 
 def test_a_window_of_alike_blocks_converges_and_is_said_to_have(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from autotune.measure.block import Block, Phase
+from autotune.measure.build_times import BuildTimes
 from autotune.trial.meter import phase_rules
+from autotune.trial.meter.build_log import Built
 from autotune.trial.meter.measuring_plan import Plan
 from tests.unit.trial.plans import PLAN
 
@@ -78,3 +80,31 @@ def test_three_long_steps_alike_end_the_warm_up_and_shorter_ones_take_six(
 ) -> None:
     """The steps of nanoGPT take 1.4 s, and are steady from the second on."""
     assert phase_rules.is_warm(ramp(*steps_s), 1.0, PLAN, len(steps_s)) is is_over
+
+
+def built(num: float) -> Built:
+    return Built(num, BuildTimes(num_workers=4, prefetch_factor=2, num_finished=0, total_s=0.0, total_squared_s2=0.0))
+
+
+@pytest.mark.parametrize(
+    ("steps_s", "num_built", "are_needless"),
+    [
+        ((8.0, 8.0, 8.0, 8.0), 8.0, True),
+        ((8.0, 8.0, 8.0, 8.0), 7.0, False),
+        ((0.1, 0.1, 0.1, 0.1), 12.0, False),
+        ((8.0, 8.0, 8.0, 8.0), None, False),
+        ((), 8.0, False),
+    ],
+)
+def test_long_rounds_are_given_up_where_the_workers_are_a_round_ahead(
+    steps_s: tuple[float, ...], num_built: float | None, are_needless: bool
+) -> None:
+    plan = replace(PLAN, num_workers=4, num_queued=8)
+    log = built(num_built) if num_built is not None else None
+    assert phase_rules.needs_no_rounds(ramp(*steps_s), log, plan) is are_needless
+
+
+def test_a_script_that_still_waits_is_measured_in_whole_rounds() -> None:
+    plan = replace(PLAN, num_workers=4, num_queued=8)
+    waiting = [*ramp(8.0, 8.0, 8.0), replace(ramp(8.0)[0], data_wait_s=0.1)]
+    assert not phase_rules.needs_no_rounds(waiting, built(12.0), plan)
