@@ -83,13 +83,13 @@ class LoaderFacts:
     num_samples: int | None
     """Samples of the dataset; None when it has no length."""
     batch_bytes: int
-    """Bytes of the tensors in one batch."""
+    """Bytes of the tensors in one batch, and in one of each loader beside."""
     is_read_before_training: bool
     """True when the script iterates over the loader once without training, for instance for statistics."""
     beside: tuple[tuple[str, ...], ...] = ()
     """Construction sites of each further loader that trains side by side with this loader, such as for unlabelled data.
-    All have the same settings, and trials change all of them alike. Empty for a single loader, and for loaders with
-    different settings."""
+    All have the same settings, and trials change all of them alike. Empty for a single loader, and where the loaders
+    differ in settings or kind."""
     num_passes_before_training: int = 0
     """Iterations over the loader before the training iteration: a look at the first batch, a run for statistics. Trials
     hold the workers back from the training iteration on."""

@@ -234,8 +234,8 @@ class SearchResult:
     doubt: str = ""
     """Why the gain is in doubt, as sentences; empty without a doubt."""
     beside_load: str = ""
-    """The load of other programs beside the compared runs, in words; empty for quiet runs. With the status `no_gain`:
-    the load beside faster settings, which may be the reason, so that they are not published."""
+    """The load of other programs beside the compared runs, in words; empty for quiet runs. Without a gain: the
+    load beside settings that looked faster, which may be the reason, so that they are not published."""
     finalists: tuple[Steadiness, ...] = ()
     """How much the rounds of each finalist differ, the baseline included; empty without finals."""
     verifications: tuple[Verification, ...] = ()

@@ -93,8 +93,8 @@ def headline(result: SearchResult) -> str:
         return "No run of the finals could be measured, so the figures of the trials are not confirmed."
     if result.status is Status.NO_GAIN and result.beside_load:
         return (
-            f"Settings were faster than yours beside other load ({clean(result.beside_load)}), and whether they are on "
-            "a quiet machine could not be told: yours are kept."
+            f"Settings looked faster than yours beside other load ({clean(result.beside_load)}), and whether they are "
+            "on a quiet machine could not be told: yours are kept."
         )
     if result.status is Status.NO_GAIN and result.trials.total == OWN_AND_ONE:
         return "One other combination was tried, and is not faster than yours beyond the noise: yours are kept."

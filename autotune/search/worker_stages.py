@@ -42,7 +42,7 @@ def workers_for_usual_gains(state: PlanState) -> Value:
     if own and rate and compute is not None and waits_for_data(state):
         need = math.ceil(HEADROOM * EXPECTED_GAIN * own * compute / rate)
     elif load_s is not None and compute is not None:
-        need = math.ceil(HEADROOM * EXPECTED_GAIN * load_s * compute)
+        need = math.ceil(HEADROOM * EXPECTED_GAIN * load_s * compute / state.limits.num_loaders)
     else:
         need = max(2 * own, FIRST_WORKERS)
     # A script may count the cores of the whole machine, and start more workers than its usable cores.
@@ -110,7 +110,7 @@ def _workers_needed(state: PlanState, centre: FinishedTrial) -> int:
     if own and compute and rate:
         need = math.ceil(HEADROOM * own * compute / rate)
     elif not own and compute and load_s is not None:
-        need = math.ceil(HEADROOM * load_s * compute)
+        need = math.ceil(HEADROOM * load_s * compute / state.limits.num_loaders)
     return max(own + 1, need)
 
 

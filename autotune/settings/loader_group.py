@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings.setting import Value
+from autotune.settings.setting import Group, Value
 
 if TYPE_CHECKING:
     from autotune.settings.cases import ScriptCase
@@ -19,7 +19,7 @@ def why_no_loader(case: ScriptCase) -> str:
         return "no torch DataLoader was seen to train"
     if "several_loaders" in case.facts.notes and not case.facts.loader.beside:
         return (
-            "several loaders of different settings or kinds train side by side, and which one to tune is not ours to "
+            "several loaders train side by side, differ in settings or kind, and which one to tune is not ours to "
             "guess; if the script has an argument for their workers, it can be searched, as in --set jobs=2,4 --map "
             "jobs=--jobs={}"
         )
@@ -32,8 +32,9 @@ def why_no_loader(case: ScriptCase) -> str:
 
 
 def num_loaders(facts: Any) -> int:
-    """Number of loaders that a trial gives the same settings; 1 without a loader."""
-    return 1 + (len(facts.loader.beside) if facts.loader is not None else 0)
+    """Number of loaders that a trial gives the same settings; 1 without a loader, or if the script gives them."""
+    is_ours = facts.loader is not None and Group.LOADER not in facts.claims
+    return 1 + (len(facts.loader.beside) if is_ours else 0)
 
 
 def of_loader(name: str) -> Callable[[Any], Value | None]:

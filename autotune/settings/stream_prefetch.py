@@ -33,6 +33,8 @@ def _refused(case: ScriptCase) -> str:
         return ""
     if "reads_ahead" in case.facts.notes:
         return "a separate thread of the script takes its batches"
+    if "several_loaders" in case.facts.notes:
+        return "several loaders train side by side, and the batches of one would be copied ahead"
     reason = why_no_loader(case) or WHY_NOT.get(str(case.facts.batch_copy), "")
     return f"{reason} (with a line of its own it can: {OWN_LINE})" if reason else ""
 

@@ -44,7 +44,7 @@ class FinalsResult:
     """Why the gain is in doubt, as sentences: trials of the same settings speak against it. Empty without a doubt."""
     beside_load: str = ""
     """The load beside the compared runs, in words, when a gain was measured; empty for quiet runs. Without a gain: the
-    load beside faster settings that are not published, because the load may be the reason."""
+    load beside settings that looked faster and are not published, because the load may be the reason."""
     told: tuple[str, ...] = ()
     """Sentences on disturbed rounds, and on settings not published because they may help only beside other load."""
     shortened: str = ""
@@ -80,7 +80,7 @@ def choose(standing: Standing, *, is_last: bool) -> FinalsResult | None:
     if is_gain:
         beside_load = final_doubts.load_words(counted, {number, against})
     else:
-        ahead = {number for number, beside in held_back.items() if beside.is_gain or beside.ratio >= HIDDEN_GAIN}
+        ahead = {rival for rival, beside in held_back.items() if beside.is_gain or beside.ratio >= HIDDEN_GAIN}
         beside_load = final_doubts.load_words(records, {against, *ahead}) if ahead else ""
     doubt = final_doubts.contradiction(comparison, winner, own, counted) if comparison is not None and is_gain else ""
     return FinalsResult(

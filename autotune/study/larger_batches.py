@@ -59,6 +59,8 @@ class BatchProbe:
             return ()
         batch, base = best.settings.effective_batch(), best.compute_samples_per_second
         size = best.settings.batch_size
+        if "several_loaders" in self.facts.notes:
+            return ()  # The batches of one of them would be larger.
         if self.facts.loader is None or batch is None or size is None or not base:
             return ()
         rates = self._rates(best.settings, size)

@@ -364,7 +364,7 @@ def _on_unconfirmed(
     ratio = f", {rates[fastest] / own:.2f}x the trial of your own settings" if own else ""
     yield (
         f"Trial {fastest} was the fastest single trial{ratio}, and did not run in the finals, so its rate is not "
-        "confirmed. With more --time, the finals have room for more trials."
+        "confirmed."
     )
 
 

@@ -18,10 +18,9 @@ from autotune.settings.cudnn_benchmark import searched_under
 from autotune.trial.apply.applied import AppliedSettings
 from autotune.trial.apply.environment_seams import adapt_to_large_blocks
 from autotune.trial.live.windows import Windows
-from autotune.trial.loader.batch_source import BatchSource
+from autotune.trial.loader.batch_source import MAX_AHEAD, BatchSource
 from autotune.trial.loader.foreign_batches import ForeignBatches
 from autotune.trial.loader.loaders import UNKNOWN_WORKERS, LoaderRecord, NextBatch, SwitchedError
-from autotune.trial.loader.loaders_beside import MAX_AHEAD
 from autotune.trial.loader.longest_batch import LongestBatch
 from autotune.trial.meter.counters import declared_samples
 from autotune.trial.meter.durations import PartTimes
@@ -118,6 +117,8 @@ class MeasuredSession(ScriptQuestions):
                 wait_fraction=self._wait_fraction,
             )
         self._meter: Meter | None = None
+        self._num_needed = 0
+        """Batches of an epoch begun from outside that the script takes within its running loop."""
         self._is_measured = False
         """Whether the window is over and reported."""
         self._losses = LossWatch(self._steps, self._applied.roots)
@@ -283,11 +284,13 @@ class MeasuredSession(ScriptQuestions):
     def end_epoch(self, num_needed: int) -> float | None:
         """Reads the held memory while the queues are full, then ends the training loader's epoch."""
         self._report.note_held_memory()
-        return self._batch_source.end_epoch(num_needed + MAX_AHEAD)
+        self._num_needed = num_needed + MAX_AHEAD
+        return self._batch_source.end_epoch(self._num_needed)
 
     def begin_epoch(self) -> None:
-        """Begins the training loader's next epoch."""
+        """Begins the next epoch of the training loader, and of the loaders beside."""
         self._batch_source.epoch.begin_next()
+        self._batch_source.beside.begin_next(self._applied.loaders.end_iteration, self._num_needed)
 
     def _declared_samples(self, world_size: int) -> float | None:
         declared = self._job.samples_per_step

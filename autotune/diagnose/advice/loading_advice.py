@@ -49,6 +49,8 @@ def more_workers(diagnosis: Diagnosis) -> Advice | None:
     loader = facts.loader
     if loader is None or not is_loader_slow(diagnosis):
         return None
+    if "several_loaders" in facts.notes:
+        return None  # The waits are for all of them, and the build times of one.
     if loader.is_iterable and loader.num_workers == 0 and not loader.splits_among_workers:
         return None  # Without code to shard the stream, every worker would give every sample.
     most = max(1, round(WORKERS_PER_CPU * diagnosis.usable_cpus))

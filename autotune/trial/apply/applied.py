@@ -162,9 +162,13 @@ class AppliedSettings:
         return loader is not None and key in loader.keys
 
     def is_beside(self, key: str) -> bool:
-        """Whether a loader built at this place trains side by side with the training loader, with its settings."""
+        """Whether a loader built at this place trains side by side with the training loader, with its settings.
+
+        False where the script itself, or an argument, gives the settings to loaders: to one of them, perhaps.
+        """
         loader = self._facts.loader
-        return loader is not None and any(key in keys for keys in loader.beside)
+        is_ours = Group.LOADER not in self.claims and "num_workers" not in self._job.mapped
+        return is_ours and loader is not None and any(key in keys for keys in loader.beside)
 
     def taking(self, next_batch: NextBatch) -> NextBatch:
         """The function that gives batches of the training loader to the script, under these settings."""
@@ -206,7 +210,7 @@ class AppliedSettings:
         )
         seen.values.update(self._loader_settings)
         for name, value in self._loader_settings.items():
-            is_ours = name in LOADER_FIELDS and name not in self._job.mapped  # An argument may be for one loader alone.
+            is_ours = name in LOADER_FIELDS and name not in self._job.mapped
             if is_ours and any(other.get(name, value) != value for other in self._settings_beside):
                 seen.note(name, None, UNLIKE_LOADERS)
         if self._changes_format and self._operands.dtype is None:

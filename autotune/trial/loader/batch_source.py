@@ -12,7 +12,7 @@ from autotune.trial.loader.copies_ahead import CopiesAhead
 from autotune.trial.loader.gate import WorkerGates
 from autotune.trial.loader.larger_batch import repeated
 from autotune.trial.loader.loaders import LoaderRecord
-from autotune.trial.loader.loaders_beside import MAX_AHEAD, LoadersBeside
+from autotune.trial.loader.loaders_beside import LoadersBeside
 from autotune.trial.loader.read_passes import ReadPasses
 from autotune.trial.loader.running_epoch import RunningEpoch
 from autotune.trial.meter.build_log import Built
@@ -20,6 +20,9 @@ from autotune.trial.meter.counters import Counters
 from autotune.trial.meter.meter import Meter
 from autotune.trial.step.steps import Steps
 from autotune.trial.torch.batch_structure import SampleCount, clone_batch, lengthen
+
+MAX_AHEAD = 2
+"""Batches that a training script takes before the first is used; some scripts take the next batch to see the end."""
 
 
 class BatchSource:
@@ -192,8 +195,11 @@ class BatchSource:
         return not self.is_primed
 
     def built(self) -> Built | None:
-        """What the workers of the running iteration have built; None without a gate."""
-        gate = self._gates.gate
+        """What the workers of the running iteration have built; None without a gate.
+
+        None beside other loaders too: the script may wait for their workers, and these only fill their queue.
+        """
+        gate = self._gates.gate if not self.beside.has_any else None
         return gate.log.built() if gate is not None else None
 
     def end_epoch(self, num_needed: int) -> float | None:

@@ -129,13 +129,17 @@ class Loaders:
         """Ends the workers of the running iterations; their next batch comes from a new iteration."""
         self._num_switches += 1
         for iterator in tuple(self._running):
-            loader = iterator._autotune_loader()
-            if hasattr(iterator, torch_names.SHUTDOWN_WORKERS):
-                getattr(iterator, torch_names.SHUTDOWN_WORKERS)()
-            if torch_names.batch_iterator(getattr(loader, torch_names.PERSISTENT_ITERATOR, None)) is iterator:
-                setattr(loader, torch_names.PERSISTENT_ITERATOR, None)
-            iterator._autotune_take = functools.partial(self._begin_anew, loader)
+            self.end_iteration(iterator)
         self._running.clear()
+
+    def end_iteration(self, iterator: Any) -> None:
+        """Ends the workers of a running iteration; the next batch comes from a new iteration."""
+        loader = iterator._autotune_loader()
+        if hasattr(iterator, torch_names.SHUTDOWN_WORKERS):
+            getattr(iterator, torch_names.SHUTDOWN_WORKERS)()
+        if torch_names.batch_iterator(getattr(loader, torch_names.PERSISTENT_ITERATOR, None)) is iterator:
+            setattr(loader, torch_names.PERSISTENT_ITERATOR, None)
+        iterator._autotune_take = functools.partial(self._begin_anew, loader)
 
     def _begin_anew(self, loader: Any, iterator: Any, _: Callable[[Any], Any]) -> Any:
         """The first batch of a new iteration under new settings, in the place of an iterator of the script."""

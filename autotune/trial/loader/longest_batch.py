@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from autotune.trial.loader.batch_source import BatchSource
-from autotune.trial.loader.loaders_beside import MAX_AHEAD
+from autotune.trial.loader.batch_source import MAX_AHEAD, BatchSource
 from autotune.trial.torch.batch_structure import batch_bytes
 
 NUM_STEPS = 1 + MAX_AHEAD

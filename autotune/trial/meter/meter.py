@@ -146,6 +146,10 @@ class Meter:
         self.counters.delivered(num_samples, 0.0)
         self._recorder.delivered(began)
 
+    def handed_out(self, began: Any) -> None:
+        """Notes a batch of a loader beside the training loader; its samples count for no rate."""
+        self._recorder.delivered(began)
+
     def foreign_delivered(self, num_samples: float, began: Any) -> None:
         """Notes a batch of a loader that is no DataLoader as `delivered` does; micro-steps stay optimizer steps."""
         self.counters.foreign_batch(num_samples, 0.0)

@@ -309,6 +309,8 @@ class Observer:
         times = self._calls.times
         if self._first_batch is None or times is None or not self._is_alone or self._batch_source.is_read_ahead:
             return None
+        if self._batch_source.beside.has_any:
+            return None
         step_s = (times.wall_s - times.data_wait_s) / times.num_steps
         held = self._memory_stage.activations_bytes if self._memory_stage is not None else None
         per_batch = ACTIVATION_SLACK * ((held or 0) + batch_bytes(self._first_batch))

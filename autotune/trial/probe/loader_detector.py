@@ -209,8 +209,8 @@ class LoaderDetector:
         return LoaderFacts(
             keys=self._keys(training),
             beside=tuple(map(self._keys, beside)),
-            batch_bytes=training.batch_bytes,
-            batches_vary=any(seen.batches_vary for seen in (training, *beside)),
+            batch_bytes=sum(seen.batch_bytes for seen in (training, *beside)),
+            batches_vary=training.batches_vary,
             is_read_before_training=training.is_read_before_training,
             num_passes_before_training=training.num_passes_before_training,
             is_rebuilt=training.is_rebuilt,
@@ -279,13 +279,18 @@ class LoaderDetector:
 
 
 def _is_alike(seen: _Seen, training: _Seen) -> bool:
-    """Whether a trial can change two loaders alike: the same settings, and map-style datasets."""
+    """Whether a trial can change two loaders alike: the same settings, and map-style datasets.
+
+    Batches of varying size are looked for in the training loader alone, and reasons against a start method in loaders
+    with traps alone.
+    """
     one, other = seen.attributes, training.attributes
     names = [name for name in (*LOADER_FIELDS, "inherited_start") if name in other]
     return (
         all(one.get(name) == other[name] for name in names)
         and not (one["is_iterable"] or other["is_iterable"])
-        and not (seen.is_replayed or seen.is_read_before_training)
+        and not (seen.is_replayed or seen.is_read_before_training or seen.batches_vary)
+        and bool(one["traps"]) == bool(other["traps"])
         and (seen.is_rebuilt, seen.thread) == (training.is_rebuilt, training.thread)
     )
 

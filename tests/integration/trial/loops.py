@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 PRELUDE = """
+import functools
 import sys
 import time
 import torch
@@ -619,6 +620,63 @@ class Slow(Data):
     def __getitem__(self, index):
         time.sleep(0.02)
         return super().__getitem__(index)
+"""
+
+BROKEN_BESIDE = """
+class Broken(Data):
+    def __getitem__(self, index):
+        if index < 8:
+            raise OSError("no such sample")
+        return super().__getitem__(index)
+
+def batches(loader):
+    iterator = iter(loader)
+    while True:
+        try:
+            yield next(iterator)
+        except OSError:
+            continue
+        except StopIteration:
+            return
+
+labelled, unlabelled = (DataLoader(data, batch_size=8, num_workers=2) for data in (Data(), Broken()))
+for epoch in range(1000):
+    for (x, y), (z, _) in zip(labelled, batches(unlabelled)):
+        train_on(torch.cat([x, z]), torch.cat([y, y]))
+"""
+
+ONE_AFTER_THE_OTHER = """
+first, second = DataLoader(Data(40), batch_size=8, shuffle=True), DataLoader(Data(48), batch_size=8, shuffle=True)
+for epoch in range(1000):
+    for x, y in first:
+        train_on(x, y)
+    for x, y in second:
+        train_on(x, y)
+"""
+
+LONG_SIDE_BY_SIDE = """
+def begins(name, worker):
+    print("begins", name, flush=True)
+    time.sleep(0.2)
+
+def loader(name):
+    init = functools.partial(begins, name)
+    return DataLoader(Data(16000), batch_size=8, shuffle=True, num_workers=1, worker_init_fn=init)
+
+labelled, unlabelled = loader("labelled"), loader("unlabelled")
+for epoch in range(1000):
+    for (x, y), (z, _) in zip(labelled, unlabelled):
+        train_on(torch.cat([x, z]), torch.cat([y, y]))
+"""
+
+CONFIG_FOR_ONE_OF_TWO = """
+import autotune
+cfg = autotune.load("autotune.yaml", num_workers=0, batch_size=8)
+labelled, unlabelled = DataLoader(Data(), batch_size=8), DataLoader(Data(), **cfg.loader_kwargs())
+for epoch in range(1000):
+    print("workers", labelled.num_workers, unlabelled.num_workers)
+    for (x, y), (z, _) in zip(labelled, unlabelled):
+        train_on(torch.cat([x, z]), torch.cat([y, y]))
 """
 
 TWO_LOADERS = """

@@ -255,7 +255,7 @@ def test_two_loaders_side_by_side_get_the_same_workers(ground: Ground) -> None:
 def test_two_loaders_with_different_settings_are_refused_by_name(ground: Ground) -> None:
     text = loops.TWO_LOADERS.replace("Data(96), batch_size=8", "Data(96), batch_size=8, num_workers=1")
     refused = dict(space_of(ground.probe(script(ground, text))).refused)
-    assert refused["num_workers"].startswith("several loaders of different settings or kinds train side by side")
+    assert refused["num_workers"].startswith("several loaders train side by side, differ in settings or kind")
 
 
 def test_a_loader_beside_that_keeps_other_workers_is_no_measurement(ground: Ground) -> None:
@@ -277,6 +277,48 @@ def test_waits_for_every_loader_count_and_the_rate_of_compute_alone_has_none(gro
         assert sum(block.data_wait_s for block in window) > 0.5 * duration_s, place
         alone = run.rank.compute_samples_per_second
         assert alone is not None and alone > 2 * sum(block.num_samples for block in window) / duration_s, place
+
+
+def test_workers_of_one_loader_say_nothing_of_waits_for_another(ground: Ground) -> None:
+    """They only fill their queue meanwhile: counted as delivered, their batches made the rate half too high."""
+    text = (
+        (loops.SLOW_DATA + loops.TWO_LOADERS)
+        .replace("(Data(),", "(Slow(),")
+        .replace("size=8)", "size=8, num_workers=1)")
+    )
+    path = script(ground, text)
+    run = ground.trial(path, ground.probe(path))
+    assert run.outcome == "ok", run.output
+    assert {block.num_built for block in run.rank.blocks} == {None}
+
+
+def test_a_first_batch_beside_that_cannot_be_read_holds_nobody_up(ground: Ground) -> None:
+    path = script(ground, loops.BROKEN_BESIDE)
+    facts = ground.probe(path)
+    assert facts.loader is not None and facts.loader.beside
+    assert not ground.trial(path, facts, limit_s=30.0).is_timed_out
+
+
+def test_loaders_that_train_one_after_the_other_have_their_turns_before_the_window_too(ground: Ground) -> None:
+    path = script(ground, loops.ONE_AFTER_THE_OTHER)
+    run = ground.trial(path, ground.probe(path), num_workers=1, limit_s=30.0)
+    assert run.outcome == "ok", f"{run.verdict} {run.output}"
+
+
+def test_every_loader_begins_anew_where_the_start_of_an_epoch_is_measured(ground: Ground) -> None:
+    path = script(ground, loops.LONG_SIDE_BY_SIDE)
+    facts = ground.probe(path)
+    run = ground.trial(path, facts)
+    assert run.outcome == "ok" and run.rank.epoch_end_s is not None, run.output
+    assert [run.output.count(f"begins {name}") for name in ("labelled\n", "unlabelled\n")] == [2, 2]
+
+
+def test_a_script_may_give_its_config_to_one_of_two_loaders(ground: Ground) -> None:
+    path = script(ground, loops.CONFIG_FOR_ONE_OF_TWO)
+    facts = ground.probe(path)
+    run = ground.trial(path, facts, num_workers=1, persistent_workers=True)
+    assert_in_force(run, num_workers=1)
+    assert "workers 0 1" in run.output
 
 
 def test_a_loader_whose_first_epoch_is_replayed_for_ever_is_refused_by_name(ground: Ground) -> None:

@@ -164,7 +164,7 @@ def test_settings_faster_beside_load_alone_are_not_told_as_no_faster_than_yours(
     """A summary said "is not faster than yours beyond the noise" above a note on 4.05x beside the load of others."""
     load = "others kept up to 0.9 of 2 cores busy in 4 of 4 runs"
     told = headline(search_result(status=Status.NO_GAIN, trials=TrialCounts(complete=2), beside_load=load))
-    assert told.startswith(f"Settings were faster than yours beside other load ({load}), and whether they are")
+    assert told.startswith(f"Settings looked faster than yours beside other load ({load}), and whether they are")
     assert told.endswith("yours are kept.")
 
 
