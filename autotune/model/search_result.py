@@ -235,7 +235,7 @@ class SearchResult:
     """Why the gain is in doubt, as sentences; empty without a doubt."""
     beside_load: str = ""
     """The load of other programs beside the compared runs, in words; empty for quiet runs. Without a gain: the
-    load beside settings that looked faster, which may be the reason, so that they are not published."""
+    load beside settings that looked faster. These settings are not published, since the load may have made the gain."""
     finalists: tuple[Steadiness, ...] = ()
     """How much the rounds of each finalist differ, the baseline included; empty without finals."""
     verifications: tuple[Verification, ...] = ()

@@ -44,7 +44,7 @@ class FinalsResult:
     """Why the gain is in doubt, as sentences: trials of the same settings speak against it. Empty without a doubt."""
     beside_load: str = ""
     """The load beside the compared runs, in words, when a gain was measured; empty for quiet runs. Without a gain: the
-    load beside settings that looked faster and are not published, because the load may be the reason."""
+    load beside settings that looked faster. These settings are not published, since the load may have made the gain."""
     told: tuple[str, ...] = ()
     """Sentences on disturbed rounds, and on settings not published because they may help only beside other load."""
     shortened: str = ""

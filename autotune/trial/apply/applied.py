@@ -164,7 +164,7 @@ class AppliedSettings:
     def is_beside(self, key: str) -> bool:
         """Whether a loader built at this place trains side by side with the training loader, with its settings.
 
-        False where the script itself, or an argument, gives the settings to loaders: to one of them, perhaps.
+        False where the script's own `load`, or an argument, gives the settings: perhaps to a single loader.
         """
         loader = self._facts.loader
         is_ours = Group.LOADER not in self.claims and "num_workers" not in self._job.mapped

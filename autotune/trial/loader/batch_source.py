@@ -197,7 +197,8 @@ class BatchSource:
     def built(self) -> Built | None:
         """What the workers of the running iteration have built; None without a gate.
 
-        None beside other loaders too: the script may wait for their workers, and these only fill their queue.
+        None also with further loaders: the script may wait for a further loader's workers, while the training loader's
+        workers fill their queue, and their batches would count as trained.
         """
         gate = self._gates.gate if not self.beside.has_any else None
         return gate.log.built() if gate is not None else None

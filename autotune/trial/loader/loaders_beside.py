@@ -21,7 +21,7 @@ from autotune.trial.step.steps import Steps
 from autotune.trial.torch.batch_structure import clone_batch, shown_length
 
 MOST_TAKEN = 8
-"""Batches of a loader for one backward pass, beyond which the script only reads them."""
+"""Most batches of a loader for one backward pass of a script that trains; a script that takes more only reads."""
 
 
 class LoadersBeside:
@@ -82,7 +82,7 @@ class LoadersBeside:
         """Ends the iterations of loaders that start workers for every epoch, where an epoch begins from outside.
 
         Args:
-            end_iteration: Ends an iteration, so that the next batch comes from a new one.
+            end_iteration: Ends the workers of an iteration; a new iteration gives the next batch.
             num_needed: Batches that the script will take for more of its running iteration.
         """
         for source in self._sources.values():
