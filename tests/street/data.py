@@ -174,6 +174,22 @@ def mnist(folder: Path, *, train: int = 60_000, test: int = 10_000, name: str = 
         _idx(raw / f"{part}-labels-idx1-ubyte", labels)
 
 
+def two_domains(folder: Path, *, count: int) -> None:
+    """MNIST, photos of BSDS500 to blend it with, a first model, and the file that names the folder of the data."""
+    import torch
+
+    mnist(folder / "mnist")
+    pictures(folder / "BSR" / "BSDS500" / "data" / "images" / "train", count, 481, 321)
+    shapes = {
+        "feature_extractor.0": (10, 3, 5, 5), "feature_extractor.3": (20, 10, 5, 5),
+        "classifier.0": (50, 320), "classifier.3": (10, 50),
+    }  # fmt: skip
+    weights = {f"{layer}.weight": torch.randn(shape) * 0.1 for layer, shape in shapes.items()}
+    biases = {f"{layer}.bias": torch.zeros(shape[0]) for layer, shape in shapes.items()}
+    torch.save(weights | biases, folder / "source.pt")
+    (folder / "config.py").write_text(f"from pathlib import Path\n\nDATA_DIR = Path({str(folder)!r})\n")
+
+
 def tokens(folder: Path, *, vocabulary: int, train: int, val: int) -> None:
     """Token files of two bytes a token, in nanoGPT's format."""
     rng = np.random.default_rng(0)

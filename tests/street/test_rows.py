@@ -15,7 +15,7 @@ KINDS = (
     "timm", "torchvision references", "pytorch/examples", "HF Trainer", "HF without Trainer", "accelerate examples",
     "Lightning", "LightningCLI", "nanoGPT", "minGPT", "diffusion", "GAN", "YOLO family", "speech", "GNN", "recommender",
     "time series", "reinforcement learning", "DeepSpeed", "FSDP", "hand-written AMP and GradScaler",
-    "CUDA-stream prefetcher", "DataParallel", "Keras",
+    "CUDA-stream prefetcher", "DataParallel", "Keras", "several loaders side by side",
 )  # fmt: skip
 rows = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 

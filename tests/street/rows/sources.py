@@ -25,5 +25,6 @@ GEOMETRIC = Source("pyg-team/pytorch_geometric", "5c6461b2305ad068a6d61165b3c558
 DLRM = Source("facebookresearch/dlrm", "090956ee2319ddd349a42232958aefccfe3f7b0a")
 SERIES = Source("thuml/Time-Series-Library", "4e938a1767106324dd753b2a44832bf870a0252e")
 CLEANRL = Source("vwxyzjn/cleanrl", "fe8d8a03c41a7ef5b523e2e354bd01c363e786bb")
+DOMAINS = Source("jvanvugt/pytorch-domain-adaptation", "be63aadc18821d6b19c75df51f264ff08370a765")
 TUTORIAL = Source("yunjey/pytorch-tutorial", "0500d3df5a2a8080ccfccbc00aca0eacc21818db")
 KERAS = Source("keras-team/keras", "2588a15440a10de8d0cc10b50c21ede333a2bd01")

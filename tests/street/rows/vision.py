@@ -7,7 +7,7 @@ from functools import partial
 from tests.street import data
 from tests.street.rows.examples import MNIST, NO_FLAGS
 from tests.street.rows.first import TORCHVISION_LINE, batches
-from tests.street.rows.sources import ACCELERATE, TUTORIAL, UNET, VISION, VISION_0_21, YOLOV5, YOLOX
+from tests.street.rows.sources import ACCELERATE, DOMAINS, TUTORIAL, UNET, VISION, VISION_0_21, YOLOV5, YOLOX
 from tests.street.script import Data, Progress, Script
 
 COCO = Data(name="coco", make=partial(data.coco, pictures_made=600, train=6000, val=100))
@@ -16,6 +16,7 @@ FEW_YOLO = Data(name="yolo-few", make=partial(data.yolo, pictures_made=32, train
 CARS = Data(name="cars", make=partial(data.masks, count=1600, width=960, height=640))
 FEW_CARS = Data(name="cars-few", make=partial(data.masks, count=300, width=240, height=160))
 PETS = Data(name="pets-again", make=partial(data.pets_and_weights, count=4000, copies=4))
+TWO_DOMAINS = Data(name="two-domains", make=partial(data.two_domains, count=100))
 FEW_PETS = Data(name="pets-few", make=partial(data.pets_and_weights, count=160))
 
 SCRIPTS = (
@@ -94,5 +95,12 @@ SCRIPTS = (
         data=MNIST, links={"data": ".", "tutorials/data": "."}, packages=("torchvision",),
         arguments={"cpu": "", "gpu": ""}, no_expert=NO_FLAGS,
         progress=Progress(pattern=r"^Epoch \[(?P<epoch>\d+)/\d+\], Step \[(?P<at>\d+)/(?P<of>\d+)\]", per=100),
+    ),
+    Script(
+        name="revgrad", kind="several loaders side by side", source=DOMAINS, script="revgrad.py", data=TWO_DOMAINS,
+        packages=("cv2", "torchvision", "tqdm"),
+        links={"config.py": "config.py"},
+        arguments=dict.fromkeys(("cpu", "gpu"), "{data}/source.pt --epochs 1000"), no_expert=NO_FLAGS,
+        progress=Progress(pattern=r"^\s*\d+%\|[^|]*\| (?P<at>\d+)/(?P<of>\d+) \[", per=64),
     ),
 )  # fmt: skip
