@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 FAST_CHANGE = 0.05
 """Share of the first loss. When the reference's loss changes by more from pass to pass, each further step multiplies
@@ -27,6 +28,22 @@ class LossReference:
     """Digest of the initial weights and the first batch; only runs with the same digest can be compared."""
     losses: tuple[float, ...]
     """Per backward pass, in order."""
+    batches: tuple[int, ...] = ()
+    """For each of these passes a checksum of the batches before the pass; shorter than `losses` when later batches are
+    unknown, and empty when all are."""
+
+    def num_alike(self, batches: Sequence[int]) -> int:
+        """The number of first passes on the same batches as another run; 1 when batches are unknown.
+
+        A trial trains on its first batch again and again until its step time is steady, and then on the next batches.
+        With long steps that change comes within the first passes, and in each run in another pass.
+
+        Args:
+            batches: Checksums of the other run, whose start has the same digest.
+        """
+        if not batches or not self.batches:
+            return 1
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(batches, self.batches, strict=False)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

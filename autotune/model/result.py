@@ -137,6 +137,8 @@ class RankResult:
     observed. The part `device` lies within another part and is subtracted from it."""
     first_losses: tuple[float, ...] = ()
     """Losses of the first backward passes, up to the first one that is not finite."""
+    first_batches: tuple[int, ...] = ()
+    """For each of the first losses a checksum of the batches before it, up to the first loss after an unseen batch."""
     start_digest: str | None = None
     """Digest of the initial weights and the first batch; None if the first losses depend on more."""
     is_loss_finite: bool = True

@@ -131,7 +131,9 @@ class Measuring:
             return
         # The losses of a live trial begin with weights that no other trial has.
         for reference in references_of(result, own.precision):
-            self._references.setdefault(reference.start_digest, reference)
+            known = self._references.get(reference.start_digest)
+            if known is None or len(reference.batches) > len(known.batches):
+                self._references[reference.start_digest] = reference
 
     def measure(
         self,

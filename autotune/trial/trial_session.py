@@ -178,6 +178,7 @@ class MeasuredSession(ScriptQuestions):
         self._losses.install()
         self._batch_source.at_first_batch(lambda _: self._report.training_begins())
         self._batch_source.at_first_batch(self._losses.first_batch)
+        self._batch_source.at_early_batch(self._losses.next_batch)
         if self._batch_source.num_free_steps:
             self._steps.on_step.append(self._free_step_ended)  # First: the next tells the supervisor of the step.
         self._steps.on_step.append(self._stepped)
@@ -307,6 +308,8 @@ class MeasuredSession(ScriptQuestions):
 
     def _phase_began(self, phase: Phase) -> None:
         self._losses.measure(phase is Phase.WINDOW)
+        if phase not in (Phase.WARMUP, Phase.COMPUTE):
+            self._losses.next_batches_unseen()
         self._batch_source.phase_began(phase)
         if phase is Phase.WINDOW and self._job.request.looks_at_growth:
             self._report.growth_begins()

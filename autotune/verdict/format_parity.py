@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autotune.measure.loss_parity import LossReference, departure, matching
+from autotune.measure.loss_parity import Departure, LossReference, departure, matching
 from autotune.model.result import ParityGap, RankResult, TrialResult
 from autotune.protocol.job import TrialJob
 from autotune.settings import Precision
@@ -42,7 +42,7 @@ def references_of(result: TrialResult, own: Precision = Precision.FP32) -> tuple
     if not result.outcome.is_complete:
         return ()
     return tuple(
-        LossReference(start_digest=rank.start_digest, losses=rank.first_losses)
+        LossReference(start_digest=rank.start_digest, losses=rank.first_losses, batches=rank.first_batches)
         for rank in result.ranks
         if rank.start_digest is not None
         and rank.observed.get("precision") in full
@@ -58,7 +58,7 @@ def why_no_parity(job: TrialJob, ranks: Sequence[RankResult]) -> str:
     own = job.script_settings.precision
     for rank in ranks:
         reference = matching(job.request.references, rank.start_digest)
-        found = departure(rank.first_losses, reference.losses, tolerance) if reference is not None else None
+        found = _departure(rank, reference, tolerance) if reference is not None else None
         if found is not None and found.is_at_rest:
             return (
                 f"The loss stays near {rank.first_losses[0]:.5g} while in {own} the loss comes to "
@@ -70,6 +70,12 @@ def why_no_parity(job: TrialJob, ranks: Sequence[RankResult]) -> str:
                 f"difference of {found.ratio:.1%}, where {tolerance:.0%} is usual at most for {_format(job)}."
             )
     return ""
+
+
+def _departure(rank: RankResult, reference: LossReference, tolerance: float) -> Departure | None:
+    """The first pass on the same batches in which a rank departs from the reference; None when both train alike."""
+    num_alike = reference.num_alike(rank.first_batches)
+    return departure(rank.first_losses[:num_alike], reference.losses[:num_alike], tolerance)
 
 
 def parity_gap(job: TrialJob, ranks: Sequence[RankResult]) -> ParityGap | None:

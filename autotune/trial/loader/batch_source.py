@@ -78,6 +78,7 @@ class BatchSource:
         self._on_next: list[Callable[[], None]] = []
         self._on_epoch_end: list[Callable[[], None]] = []
         self._on_first_batch: list[Callable[[Any], None]] = []
+        self._on_early_batch: list[Callable[[Any], None]] = []
 
     def install(self) -> None:
         """Attaches the gates to torch; the seam of the loaders is attached elsewhere."""
@@ -94,6 +95,10 @@ class BatchSource:
     def at_first_batch(self, action: Callable[[Any], None]) -> None:
         """Runs an action with the batch of the first step, before the script gets the batch."""
         self._on_first_batch.append(action)
+
+    def at_early_batch(self, action: Callable[[Any], None]) -> None:
+        """Runs an action with each of the loader's batches before the window, before the script gets the batch."""
+        self._on_early_batch.append(action)
 
     def lengthen(self, loader: Any, least_batches: int) -> None:
         """Lengthens the epoch of a built loader, and `len(loader)`, to at least `least_batches` batches."""
@@ -252,6 +257,8 @@ class BatchSource:
             batch, num_samples = self._taken(iterator if epoch.successor is None else epoch.successor, original)
             meter.counters.delivered(num_samples, perf_counter() - began)
             epoch.num_given += 1
+            for note in self._on_early_batch:
+                note(batch)
             return batch
         except StopIteration:
             self._epoch_ends()
@@ -275,6 +282,8 @@ class BatchSource:
             if self._num_owed:
                 self._let_through(iterator, original)
             batch, num_samples = self._taken(iterator, original)
+            for note in self._on_early_batch:
+                note(batch)
         self._num_ahead += 1
         self.epoch.num_given += 1
         if self._cached_batch is None and self._is_early:

@@ -188,6 +188,7 @@ class TrialReport:
             first_batch_s=self._batch_source.first_batch_s if self._has_loader else None,
             durations_s=self._durations(),
             first_losses=self._losses.first_losses,
+            first_batches=self._losses.first_batches,
             start_digest=self._losses.start_digest,
             is_loss_finite=self._losses.is_finite,
             has_changed_parameters=self.has_changed_parameters,

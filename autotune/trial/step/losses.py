@@ -60,6 +60,12 @@ class LossWatch:
         """Number of the window's losses that were checked on a device."""
         self._began, self._num_backwards = 0.0, 0
         """Time in seconds and number of backward passes at the beginning of the window."""
+        self._first_batches: list[int] = []
+        """For each of the first losses a checksum of the batches before it, up to the first unseen batch."""
+        self._batches: int | None = 0
+        """Checksum of the batches so far; None after a batch that went unseen."""
+        self._latest_batch: int | None = None
+        """Digest of the latest batch."""
         self._batch_digest: int | None = None
         self._weights_digest: int | None = None
         self._random_state: list[torch.Tensor] | None = None
@@ -84,12 +90,36 @@ class LossWatch:
         """Notes the batch of the first steps."""
         self._batch_digest = digest(tensors_of(batch))
 
+    def next_batch(self, batch: Any) -> None:
+        """Notes a batch of the loader, before the script gets the batch.
+
+        The first losses of two trials can be compared while both have had the same batches. Repeats of a batch count
+        once: how often a trial repeats its first batch depends on times.
+        """
+        if not self._is_at_start or self._batches is None:
+            return
+        found = digest(tensors_of(batch))
+        if found is None:
+            self.next_batches_unseen()
+        elif found != self._latest_batch:
+            self._latest_batch = found
+            self._batches = zlib.crc32(found.to_bytes(4, "big"), self._batches)
+
+    def next_batches_unseen(self) -> None:
+        """Ends the part of the first losses that can be compared, before batches that nobody notes."""
+        self._batches = None
+
     @property
     def first_losses(self) -> tuple[float, ...]:
         """Losses of the first backward passes without skipped steps, up to the first loss that is not finite."""
         values = [float(loss) for loss in self._first]
         num_finite = next((i for i, value in enumerate(values) if not math.isfinite(value)), len(values))
         return tuple(values[:num_finite])
+
+    @property
+    def first_batches(self) -> tuple[int, ...]:
+        """For each of the first losses a checksum of the batches before it, up to the first unseen batch."""
+        return tuple(self._first_batches[: len(self.first_losses)])
 
     @property
     def is_finite(self) -> bool:
@@ -156,6 +186,7 @@ class LossWatch:
         if loss.numel() == 1:
             self._drop_skipped()
             self._first.append(loss.real.clone() if loss.is_complex() else loss.clone())
+            self._first_batches += [self._batches] if self._batches is not None else []
             self._is_at_start = len(self._first) < NUM_FIRST_LOSSES
 
     def _drop_skipped(self) -> None:
@@ -164,7 +195,7 @@ class LossWatch:
         if steps.num_steps != self._num_steps:
             self._num_at_step = len(self._first)
         elif steps.num_skipped != self._num_skipped:
-            del self._first[self._num_at_step :]
+            del self._first[self._num_at_step :], self._first_batches[self._num_at_step :]
         self._num_steps, self._num_skipped = steps.num_steps, steps.num_skipped
 
     def _note_start(self) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.measure.loss_parity import LossReference
 from autotune.measure.window_stopping import WindowRule
 from autotune.model.result import ParityGap, TrialResult
 from autotune.settings import Precision
@@ -24,6 +25,16 @@ model.register_forward_hook(coarse)
 """
     + loops.PLAIN
 )
+HARD_BATCHES = """
+class Hard(Data):
+    def __getitem__(self, index):
+        return torch.full((4,), 1.0 if index < 8 else float(index)), index % 3
+
+for epoch in range(1000):
+    for x, y in DataLoader(Hard(8000), batch_size=8):
+        train_on(x, y)
+        time.sleep(0.15)
+"""
 ONE_LOSS_IS_NOT_FINITE = """
 import time
 began, has_failed = time.monotonic(), False
@@ -49,9 +60,12 @@ def trials(ground: Ground, loop: str, precision: Precision) -> tuple[Run, Run]:
     path = script(ground, loop)
     facts = ground.probe(path)
     plain = ground.trial(path, facts)
-    assert plain.verdict is not None, plain.output
-    result = TrialResult(outcome=plain.outcome, measurement=plain.verdict.measurement, ranks=plain.ranks)
-    return plain, ground.trial(path, facts, precision=precision, job={"references": references_of(result)})
+    return plain, ground.trial(path, facts, precision=precision, job={"references": references_from(plain)})
+
+
+def references_from(run: Run) -> tuple[LossReference, ...]:
+    assert run.verdict is not None, run.output
+    return references_of(TrialResult(outcome=run.outcome, measurement=run.verdict.measurement, ranks=run.ranks))
 
 
 @pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP16])
@@ -72,6 +86,18 @@ def test_a_model_that_breaks_in_low_precision_is_invalid_with_the_numbers(ground
     _, low = trials(ground, BREAKS_IN_LOW_PRECISION, Precision.BF16)
     assert low.outcome == "invalid"
     assert low.verdict is not None and "where fp32 has" in low.verdict.reason
+
+
+def test_losses_are_compared_while_both_trials_train_on_the_first_batch(ground: Ground) -> None:
+    """With long steps the next batches come within the first losses, here after fewer passes of the first trial."""
+    path = script(ground, HARD_BATCHES)
+    facts = ground.probe(path)
+    plain = ground.trial(path, facts, job={"script_steps": 12})
+    references = references_from(plain)
+    low = ground.trial(path, facts, precision=Precision.BF16, job={"script_steps": 60, "references": references})
+    assert max(plain.rank.first_losses) > 1.2 * max(low.rank.first_losses[:5])
+    assert len(plain.rank.first_batches) < len(low.rank.first_batches)
+    assert low.outcome == "ok", low.verdict
 
 
 @pytest.mark.parametrize(("loop", "gap"), [(DROPOUT, ParityGap.UNKNOWN_START), (UNSEEDED, ParityGap.NO_REFERENCE)])

@@ -75,8 +75,10 @@ def test_settings_of_a_study_from_before_are_read_with_the_highest_accuracy() ->
 @pytest.mark.parametrize(("last", "outcome"), [(2.01, Outcome.OK), (2.2, Outcome.INVALID)])
 def test_losses_are_held_to_those_of_full_accuracy(last: float, outcome: Outcome) -> None:
     settings = Settings(batch_size=64, matmul_precision=MatmulPrecision.MEDIUM)
-    report = rank(first_losses=(*LOSSES[:3], last), start_digest="same", observed={"matmul_precision": "medium"})
-    references = (LossReference(start_digest="same", losses=LOSSES),)
+    batches = (7,) * len(LOSSES)
+    observed = {"matmul_precision": "medium"}
+    report = rank(first_losses=(*LOSSES[:3], last), first_batches=batches, start_digest="same", observed=observed)
+    references = (LossReference(start_digest="same", losses=LOSSES, batches=batches),)
     verdict = judge(job(settings=settings, references=references), ending(), [report])
     assert verdict.outcome is outcome
     assert outcome is Outcome.OK or "medium" in verdict.reason

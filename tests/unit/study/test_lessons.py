@@ -109,3 +109,13 @@ def test_the_losses_of_a_trial_in_fp32_go_with_every_later_job(run_with):
     jobs, _ = run_with(TrialResult(outcome=Outcome.OK, measurement=measured, ranks=(losses,)))
     reference = LossReference(start_digest="start", losses=(2.0, 1.5, 1.0))
     assert [job.request.references for job in jobs] == [(), (reference,), (reference,)]
+
+
+def test_of_two_references_the_one_with_more_losses_on_known_batches_goes_with_later_jobs(run_with):
+    measured = measurement_of([rank()])
+    ranks = [
+        rank(first_losses=(2.0, 1.5, 4.0), first_batches=batches, start_digest="start", observed={"precision": "fp32"})
+        for batches in ((7, 7), (7, 7, 7), (7,))
+    ]
+    jobs, _ = run_with(*[TrialResult(outcome=Outcome.OK, measurement=measured, ranks=(each,)) for each in ranks])
+    assert [len(job.request.references[0].batches) for job in jobs[1:]] == [2, 3]

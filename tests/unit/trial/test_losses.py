@@ -146,6 +146,36 @@ def start_of(weights: torch.Tensor, batch: torch.Tensor, *, draws: bool = False)
     return watch.start_digest
 
 
+def batches_of(*events: torch.Tensor | str) -> tuple[int, ...]:
+    """What is said of the batches before the first losses, of batches handed out, `pass`es and `unseen` batches."""
+    steps = Steps()
+    watch = LossWatch(steps, Roots())
+    watch.install()
+    backward = steps._wrap_backward(lambda *_: None)
+    for event in events:
+        if isinstance(event, torch.Tensor):
+            watch.next_batch({"x": event})
+        elif event == "pass":
+            backward(FINE)
+        else:
+            watch.next_batches_unseen()
+    return watch.first_batches
+
+
+def test_passes_on_the_same_batches_are_known_however_often_a_batch_is_repeated() -> None:
+    first, second = torch.ones(4, 3), torch.zeros(4, 3)
+    early = batches_of(first, "pass", "pass", second, "pass", "pass")
+    late = batches_of(first, "pass", first, "pass", first, "pass", second, "pass")
+    assert early[:2] == late[:2] and early[2] == early[3] == late[3]
+    assert len({early[0], early[2]}) == 2 and early[2] != late[2]
+    assert batches_of(second, "pass", first, "pass")[1] != early[2]
+
+
+def test_passes_after_a_batch_that_went_unseen_have_no_known_batches() -> None:
+    first = torch.ones(4, 3)
+    assert len(batches_of(first, "pass", "pass", "unseen", "pass", first, "pass")) == 2
+
+
 def test_a_start_is_known_by_its_weights_and_its_batch() -> None:
     weights, batch = torch.arange(6.0).reshape(2, 3), torch.ones(4, 3)
     same = start_of(weights, batch)

@@ -15,14 +15,23 @@ from autotune.verdict.judge import Verdict, judge
 from tests.unit.runner.samples import ending, job, rank
 
 FP32 = (2.3, 2.2, 2.1, 2.0)
-REFERENCE = LossReference(start_digest="same", losses=FP32)
+BATCHES = (7, 7, 7, 8)
+"""Three passes on the first batch, and one on the next."""
+REFERENCE = LossReference(start_digest="same", losses=FP32, batches=BATCHES)
 
 
-def verdict_of(precision: Precision, losses: tuple[float, ...], *, digest: str | None = "same") -> Verdict:
+def verdict_of(
+    precision: Precision,
+    losses: tuple[float, ...],
+    *,
+    digest: str | None = "same",
+    batches: tuple[int, ...] = BATCHES,
+    reference: LossReference = REFERENCE,
+) -> Verdict:
     settings = Settings(batch_size=64, precision=precision)
     observed = {"precision": precision.value}
-    report = rank(first_losses=losses, start_digest=digest, observed=observed)
-    return judge(job(settings=settings, references=(REFERENCE,)), ending(), [report])
+    report = rank(first_losses=losses, first_batches=batches, start_digest=digest, observed=observed)
+    return judge(job(settings=settings, references=(reference,)), ending(), [report])
 
 
 def test_losses_close_to_fp32s_are_valid_and_nothing_is_noted() -> None:
@@ -36,6 +45,18 @@ def test_a_loss_beyond_tolerance_is_invalid_with_the_numbers() -> None:
     assert verdict.outcome is Outcome.INVALID
     for number in ("pass 3", "2.2", "2.1", "4.3%", "2%", "bf16"):
         assert number in verdict.reason
+
+
+@pytest.mark.parametrize("batches", [(7, 7, 8, 8), (7, 7)])
+def test_losses_on_other_batches_are_not_compared(batches: tuple[int, ...]) -> None:
+    assert verdict_of(Precision.BF16, (2.3, 2.2, 3.1, 3.0), batches=batches).outcome is Outcome.OK
+    assert verdict_of(Precision.BF16, (2.3, 2.1, 3.1, 3.0), batches=batches).outcome is Outcome.INVALID
+
+
+def test_of_records_without_batches_the_first_losses_alone_are_compared() -> None:
+    before = replace(REFERENCE, batches=())
+    assert verdict_of(Precision.BF16, (2.3, 9.0), reference=before).outcome is Outcome.OK
+    assert verdict_of(Precision.BF16, (2.4, 2.2), reference=before).outcome is Outcome.INVALID
 
 
 def test_fp16_is_held_to_one_percent() -> None:
@@ -57,7 +78,8 @@ def test_the_scripts_own_format_is_not_ours_to_judge() -> None:
 
 
 def test_references_are_completed_trials_in_fp32_whose_start_is_known() -> None:
-    seen = rank(first_losses=FP32, start_digest="same", observed={"precision": "fp32"})
+    observed = {"precision": "fp32"}
+    seen = rank(first_losses=FP32, first_batches=BATCHES, start_digest="same", observed=observed)
     result = TrialResult(outcome=Outcome.OUT_OF_MEMORY, ranks=(seen,))
     assert references_of(result) == ()
     verdict = judge(job(), ending(), [rank()])
