@@ -29,6 +29,7 @@ from autotune.study.memory_growth import growth_notes
 from autotune.study.protection_record import changed_words
 from autotune.units import format_minutes, format_rate, format_seconds
 from autotune.verdict.format_parity import NOT_CLAIMED
+from autotune.verdict.judge import TIME_RAN_OUT
 from autotune.verdict.skipped_steps import why_skipped
 
 DISTURBED_SHARE = 0.25
@@ -49,6 +50,8 @@ LEAST_START_SHARE = 0.05
 """Smallest share of an epoch told as spent on the start of workers."""
 LEAST_SAVED_S = 0.05
 """Shortest checkpoint that is told, in seconds."""
+LEAST_CUT_OFF_SHARE = 0.1
+"""Smallest share of the time of all trials told of a trial that was not through."""
 WIDE_RATIO = 1.25
 """Ratio of the interval's ends above which a note is given."""
 
@@ -91,6 +94,7 @@ def notes_of(
         *(() if single_round else _on_best_trial(status, history, trials)),
         *_on_unconfirmed(status, history, trials, records),
         *_on_trials(status, trials, has_choice=has_choice),
+        *_on_cut_off(trials),
         *_on_skips(history.baseline, trials),
         *single_round,
         *(finals.told if finals is not None else ()),
@@ -158,6 +162,19 @@ def _on_ratio(comparison: Comparison | None) -> Iterator[str]:
             f"The {comparison.num_rounds} rounds of the finals differ, so the interval is wide. On a quiet machine, or "
             "with more --time, it is narrower."
         )
+
+
+def _on_cut_off(trials: Sequence[TrialRecord]) -> Iterator[str]:
+    """A trial that took much of the time without a measurement, as the first build of a compiled model may."""
+    all_s = sum(record.result.wall_s for record in trials)
+    for record in trials:
+        took_s, is_cut_off = record.result.wall_s, record.result.reason == TIME_RAN_OUT
+        if is_cut_off and took_s >= LEAST_CUT_OFF_SHARE * all_s:
+            build = ", which compiles the model," if record.settings.compile else ""
+            yield (
+                f"Trial {record.number}{build} was ended after {format_seconds(took_s)} without a measurement, because "
+                "the time for trials was over. More --time measures it."
+            )
 
 
 def _on_skips(baseline: FinishedTrial | None, trials: Sequence[TrialRecord]) -> Iterator[str]:

@@ -26,6 +26,8 @@ FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LATE_STEPS = 8
 """Number of last steps in a window to look at after a loss that is not finite. If all are skipped, the weights are not
 finite either."""
+TIME_RAN_OUT = "The time left for it ran out before it was through."
+"""Reason of a trial ended because the search had no more time for it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,7 +150,7 @@ def _from_limits(job: TrialJob, ending: Ending) -> Verdict | None:
 def _from_above(job: TrialJob, ending: Ending, ranks: Sequence[RankResult]) -> Verdict | None:
     """The verdict on a trial ended for a reason unrelated to the trial's rate."""
     if ending.is_time_spent:
-        return Verdict(outcome=Outcome.INTERRUPTED, reason="The time left for it ran out before it was through.")
+        return Verdict(outcome=Outcome.INTERRUPTED, reason=TIME_RAN_OUT)
     if ending.is_start_overrun:
         limit = format_seconds(job.start_limit_s)
         return Verdict(outcome=Outcome.TIMED_OUT, reason=f"It made no optimizer step in {limit}.")

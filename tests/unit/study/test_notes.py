@@ -23,6 +23,7 @@ from autotune.study.final_choice import FinalsResult
 from autotune.study.larger_batches import BatchGain
 from autotune.study.notes import _on_checkpoints, _on_kernel_searches, _on_ratio, notes_of, notes_on_search
 from autotune.verdict.aggregate import measurement_of
+from autotune.verdict.judge import TIME_RAN_OUT
 from tests.unit.facts import cpu_machine, script_facts, search_spec
 from tests.unit.measure.simulated import make_blocks
 from tests.unit.runner.samples import block, rank
@@ -224,6 +225,18 @@ def test_a_trial_that_was_cut_is_no_disturbed_trial() -> None:
         record = record_of(0, Settings(), result)
         notes = notes_of(Status.TOO_SHORT, History((own,), own.settings), None, [record], None)
         assert any("1 of 1 trials was disturbed" in note for note in notes) is has_note
+
+
+@pytest.mark.parametrize(("wall_s", "has_note"), [(90.0, True), (1.0, False)])
+def test_a_trial_that_took_much_of_the_time_and_was_not_through_is_told(wall_s: float, has_note: bool) -> None:
+    """A build of a model took 90 of 180 s, and the summary spoke of four trials in 29 s of measuring."""
+    own = FinishedTrial(number=0, settings=Settings(), stage="", outcome=Outcome.OK, samples_per_second=100.0)
+    measured = record_of(0, Settings(), replace(result_of([0.1] * 20), wall_s=26.0))
+    cut = TrialResult(outcome=Outcome.INTERRUPTED, reason=TIME_RAN_OUT, wall_s=wall_s)
+    built = record_of(1, Settings(compile=True), cut)
+    notes = notes_of(Status.IMPROVED, History((own,), own.settings), None, [measured, built], None)
+    told = [note for note in notes if note.startswith("Trial 1, which compiles the model, was ended after 1 min 30 s")]
+    assert bool(told) is has_note
 
 
 @pytest.mark.parametrize(("restart_s", "has_note"), [(1.0, True), (0.1, False), (None, False)])
