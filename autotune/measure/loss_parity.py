@@ -12,8 +12,10 @@ FAST_CHANGE = 0.05
 the smallest difference, in any format. Example: a ResNet-50 at a learning rate of 0.1, with equal losses in fp32 and
 bf16 at first, had losses of 15.5 and 10.7 six steps later, and of 6.16 and 7.75 in another run."""
 CHANGE_TOLERANCE = 0.5
-"""Share of a fast change by which two runs may differ right after the change: a wrong gradient moves the loss by a
-quite different amount."""
+"""Share of the way that the reference's loss has gone, up and down, by which two runs may differ: each step multiplies
+small differences, and a wrong gradient moves the loss by a quite different amount. Example: two runs of a CIFAR network
+in fp32 at a learning rate of 0.1, one with channels_last, differed by 6.0 % in pass 7, where the loss had gone from 2.33
+to 2.03."""
 CLEAR_MOVE = 0.05
 """Share of the first loss. A reference with a smaller move does not tell whether a run should move."""
 LEAST_MOVE = 0.25
@@ -64,9 +66,9 @@ class Departure:
 def departure(losses: Sequence[float], reference: Sequence[float], tolerance: float) -> Departure | None:
     """The first pass in which a run departs from the reference; None when the run trains alike.
 
-    Pass by pass the two losses agree within the tolerance, up to the first fast change of the reference. The pass right
-    after a fast change is compared by the size of the change. Later passes are not compared, because any two runs part
-    after a fast change. A run must also move when the reference moves.
+    Pass by pass the two losses agree within the tolerance and a share of the way that the reference has gone, up to the
+    first fast change of the reference. Later passes are not compared, because any two runs part after a fast change. A
+    run must also move when the reference moves.
 
     Args:
         losses: Losses of the run, per backward pass.
@@ -75,16 +77,16 @@ def departure(losses: Sequence[float], reference: Sequence[float], tolerance: fl
     """
     if not reference or reference[0] == 0 or not math.isfinite(reference[0]):
         return None
-    first = abs(reference[0])
+    first, way = abs(reference[0]), 0.0
     for index, (loss, other) in enumerate(zip(losses, reference, strict=False)):
         if not math.isfinite(other):
             return None
         change = abs(other - reference[index - 1]) if index else 0.0
-        is_fast = change > FAST_CHANGE * first
-        allowed = tolerance * max(abs(other), first) + (CHANGE_TOLERANCE * change if is_fast else 0.0)
+        way += change
+        allowed = tolerance * max(abs(other), first) + CHANGE_TOLERANCE * way
         if not math.isfinite(loss) or abs(loss - other) > allowed:
             return Departure(index=index, loss=loss, reference=other, ratio=_ratio(loss, other, first))
-        if is_fast:
+        if change > FAST_CHANGE * first:
             break
     return _at_rest(losses, reference)
 

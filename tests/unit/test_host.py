@@ -55,3 +55,21 @@ def test_what_is_available_is_the_least_of_the_machines_and_the_containers(monke
     assert host.available_memory_bytes() == 40 * GIB
     monkeypatch.setattr(host, "meminfo_bytes", lambda name: None)
     assert host.available_memory_bytes() == 32 * GIB
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("processor : 0\nflags\t\t: fpu avx512f avx512_bf16\n", True),
+        ("processor : 0\nflags\t\t: fpu avx512f avx512bw\n", False),
+        ("processor : 0\nFeatures\t: fp asimd bf16\n", True),
+        ("processor : 0\n", False),
+    ],
+)
+def test_products_in_bf16_are_known_by_the_processors_flags(tmp_path: Path, text: str, expected: bool) -> None:
+    (tmp_path / "cpuinfo").write_text(text)
+    assert host.multiplies_bf16(tmp_path / "cpuinfo") is expected
+
+
+def test_without_a_word_from_the_kernel_no_products_in_bf16_are_expected(tmp_path: Path) -> None:
+    assert not host.multiplies_bf16(tmp_path / "missing")

@@ -37,6 +37,28 @@ def test_after_a_fast_change_two_runs_part_in_any_format():
     assert departure([2.9, 3.4, 10.7], [2.9, 3.2, 15.5], 0.02) is None
 
 
+CIFAR = [2.3299, 2.2461, 2.2648, 2.2475, 2.1765, 2.127, 2.0314]
+"""Losses of a CIFAR network at a learning rate of 0.1, over one batch, in fp32."""
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [2.3299, 2.2515, 2.2719, 2.2397, 2.142, 2.0338, 1.9098],  # fp32 too, with channels_last
+        [2.33, 2.2447, 2.2583, 2.1962, 2.1108, 2.0338, 1.9554],  # bf16 and channels_last
+        [2.3307, 2.2452, 2.2631, 2.2454, 2.1735, 2.0905, 1.9741],  # bf16
+    ],
+)
+def test_runs_that_part_as_two_runs_in_fp32_do_are_no_departure(losses):
+    assert departure(losses, CIFAR, 0.02) is None
+
+
+def test_a_way_up_and_down_excuses_no_run_that_goes_twice_as_far():
+    twice = [CIFAR[0] - 2.2 * (CIFAR[0] - loss) for loss in CIFAR]
+    found = departure(twice, CIFAR, 0.02)
+    assert found is not None and not found.is_at_rest
+
+
 def test_right_after_a_fast_change_the_change_itself_is_compared():
     """A gradient that is twice too large moves the loss twice as far."""
     found = departure([7.0, 6.9, 5.7, 5.0, 4.5], FAST, 0.02)
