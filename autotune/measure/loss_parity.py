@@ -14,8 +14,8 @@ bf16 at first, had losses of 15.5 and 10.7 six steps later, and of 6.16 and 7.75
 CHANGE_TOLERANCE = 0.5
 """Share of the way that the reference's loss has gone, up and down, by which two runs may differ: each step multiplies
 small differences, and a wrong gradient moves the loss by a quite different amount. Example: two runs of a CIFAR network
-in fp32 at a learning rate of 0.1, one with channels_last, differed by 6.0 % in pass 7, where the loss had gone from 2.33
-to 2.03."""
+in fp32 at a learning rate of 0.1, one with channels_last, differed by 6.0 % in pass 7, where the loss had gone from
+2.33 to 2.03."""
 CLEAR_MOVE = 0.05
 """Share of the first loss. A reference with a smaller move does not tell whether a run should move."""
 LEAST_MOVE = 0.25

@@ -28,8 +28,8 @@ A row stands until a later run replaces it, so rows come from several versions o
 other on one host, each on processors and a GPU of its own: where autotune kept the script's settings, "real" shows the
 noise of such a run. `accelerate_cv` prints at the end of an epoch alone, after an evaluation of a fifth of its images:
 its real ratio contains the evaluation, which the claim leaves out. `diffusion_mnist` draws samples long after each
-epoch of 5 s: its real run counted a part of the first epoch, and in that part cuDNN searched kernels for the smaller last
-batch for 3.9 s, once in a run.
+epoch of 5 s: its real run counted a part of the first epoch, and in that part cuDNN searched kernels for the smaller
+last batch for 3.9 s, once in a run.
 """
 COLUMNS = (
     "| script | device | outcome | trials | seconds | claimed [interval] | real | expert "
