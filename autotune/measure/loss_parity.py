@@ -12,10 +12,13 @@ FAST_CHANGE = 0.05
 the smallest difference, in any format. Example: a ResNet-50 at a learning rate of 0.1, with equal losses in fp32 and
 bf16 at first, had losses of 15.5 and 10.7 six steps later, and of 6.16 and 7.75 in another run."""
 CHANGE_TOLERANCE = 0.5
+"""Share of a fast change by which two runs may differ right after the change: a wrong gradient moves the loss by a
+quite different amount."""
+WAY_TOLERANCE = 0.3
 """Share of the way that the reference's loss has gone, up and down, by which two runs may differ: each step multiplies
-small differences, and a wrong gradient moves the loss by a quite different amount. Example: two runs of a CIFAR network
-in fp32 at a learning rate of 0.1, one with channels_last, differed by 6.0 % in pass 7, where the loss had gone from
-2.33 to 2.03."""
+small differences. A model with outputs 1.5 times too large parts by all of the way. Example: two runs of a CIFAR
+network in fp32 at a learning rate of 0.1, one with channels_last, differed by 6.0 % in pass 7, where the loss had gone
+from 2.33 to 2.03."""
 CLEAR_MOVE = 0.05
 """Share of the first loss. A reference with a smaller move does not tell whether a run should move."""
 LEAST_MOVE = 0.25
@@ -83,10 +86,11 @@ def departure(losses: Sequence[float], reference: Sequence[float], tolerance: fl
             return None
         change = abs(other - reference[index - 1]) if index else 0.0
         way += change
-        allowed = tolerance * max(abs(other), first) + CHANGE_TOLERANCE * way
+        is_fast = change > FAST_CHANGE * first
+        allowed = tolerance * max(abs(other), first) + max(WAY_TOLERANCE * way, CHANGE_TOLERANCE * change * is_fast)
         if not math.isfinite(loss) or abs(loss - other) > allowed:
             return Departure(index=index, loss=loss, reference=other, ratio=_ratio(loss, other, first))
-        if change > FAST_CHANGE * first:
+        if is_fast:
             break
     return _at_rest(losses, reference)
 
