@@ -16,7 +16,7 @@ PROC = Path("/proc")
 UNLIMITED_BYTES = 1 << 60
 """Limits from this size on mean no limit: cgroup version 1 writes a very large number."""
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
-"""The kernel's names for instructions with products in bf16: two of x86, and one of Arm."""
+"""The kernel's names for instructions for bf16: two of x86, and one of Arm."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -220,8 +220,8 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def multiplies_bf16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor has instructions for products in bf16; False when the kernel does not tell."""
+def has_bf16_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether the processor has instructions for bf16; False when the kernel does not tell."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:

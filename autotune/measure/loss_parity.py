@@ -14,11 +14,11 @@ bf16 at first, had losses of 15.5 and 10.7 six steps later, and of 6.16 and 7.75
 CHANGE_TOLERANCE = 0.5
 """Share of a fast change by which two runs may differ right after the change: a wrong gradient moves the loss by a
 quite different amount."""
-WAY_TOLERANCE = 0.3
-"""Share of the way that the reference's loss has gone, up and down, by which two runs may differ: each step multiplies
-small differences. A model with outputs 1.5 times too large parts by all of the way. Example: two runs of a CIFAR
-network in fp32 at a learning rate of 0.1, one with channels_last, differed by 6.0 % in pass 7, where the loss had gone
-from 2.33 to 2.03."""
+MOVE_TOLERANCE = 0.3
+"""Share of the distance that the reference's loss has moved, up and down, by which two runs may differ: each step
+multiplies small differences. A model with outputs 1.5 times too large differed by the whole distance. Example: two
+runs of a CIFAR network in fp32 at a learning rate of 0.1, one with channels_last, differed by 0.12 in pass 7, where the
+loss had moved by 0.34 in all, from 2.33 to 2.03."""
 CLEAR_MOVE = 0.05
 """Share of the first loss. A reference with a smaller move does not tell whether a run should move."""
 LEAST_MOVE = 0.25
@@ -34,10 +34,10 @@ class LossReference:
     losses: tuple[float, ...]
     """Per backward pass, in order."""
     batches: tuple[int, ...] = ()
-    """For each of these passes a checksum of the batches before the pass; shorter than `losses` when later batches are
-    unknown, and empty when all are."""
+    """For each of these passes a checksum of the training loader's batches before the pass; shorter than `losses` when
+    later batches are unknown, and empty when all are."""
 
-    def num_alike(self, batches: Sequence[int]) -> int:
+    def num_comparable(self, batches: Sequence[int]) -> int:
         """The number of first passes on the same batches as another run; 1 when batches are unknown.
 
         A trial trains on its first batch again and again until its step time is steady, and then on the next batches.
@@ -62,6 +62,8 @@ class Departure:
     ratio: float
     """Difference divided by the reference's loss in this pass or at the start, whichever is larger: a loss near zero
     after a few steps over a single batch has no scale. Infinite when the loss is not finite."""
+    allowed_ratio: float = 0.0
+    """Largest difference allowed in this pass, of the same scale; 0 for a run at rest."""
     is_at_rest: bool = False
     """True when the run hardly moved from the first loss while the reference did."""
 
@@ -69,27 +71,29 @@ class Departure:
 def departure(losses: Sequence[float], reference: Sequence[float], tolerance: float) -> Departure | None:
     """The first pass in which a run departs from the reference; None when the run trains alike.
 
-    Pass by pass the two losses agree within the tolerance and a share of the way that the reference has gone, up to the
-    first fast change of the reference. Later passes are not compared, because any two runs part after a fast change. A
+    Pass by pass the two losses agree within the tolerance and MOVE_TOLERANCE times the distance that the reference has
+    moved, up to the first fast change of the reference. The pass right after a fast change may differ by
+    CHANGE_TOLERANCE times the change. Later passes are not compared, because any two runs part after a fast change. A
     run must also move when the reference moves.
 
     Args:
         losses: Losses of the run, per backward pass.
         reference: Losses of the reference, per backward pass, from the same initial weights and first batch.
-        tolerance: Largest difference, as a share of the reference's loss.
+        tolerance: Largest difference of the first pass, as a share of the reference's loss.
     """
     if not reference or reference[0] == 0 or not math.isfinite(reference[0]):
         return None
-    first, way = abs(reference[0]), 0.0
+    first, moved = abs(reference[0]), 0.0
     for index, (loss, other) in enumerate(zip(losses, reference, strict=False)):
         if not math.isfinite(other):
             return None
         change = abs(other - reference[index - 1]) if index else 0.0
-        way += change
+        moved += change
         is_fast = change > FAST_CHANGE * first
-        allowed = tolerance * max(abs(other), first) + max(WAY_TOLERANCE * way, CHANGE_TOLERANCE * change * is_fast)
+        allowed = tolerance * max(abs(other), first) + max(MOVE_TOLERANCE * moved, CHANGE_TOLERANCE * change * is_fast)
         if not math.isfinite(loss) or abs(loss - other) > allowed:
-            return Departure(index=index, loss=loss, reference=other, ratio=_ratio(loss, other, first))
+            ratio, allowed_ratio = _ratio(loss, other, first), allowed / max(abs(other), first)
+            return Departure(index=index, loss=loss, reference=other, ratio=ratio, allowed_ratio=allowed_ratio)
         if is_fast:
             break
     return _at_rest(losses, reference)

@@ -39,6 +39,9 @@ LONG_SEARCH_S = 10.0
 formats, under which cuDNN searches anew. YOLOX draws its images in a dozen sizes: its first trial in bf16 took 183 s on
 an H200, and a final 206 s, so more workers were never tried without bf16."""
 
+FORMATS_STAGE = "formats"
+"""Number format and memory format at once, on a CPU."""
+
 COMPILE_STAGE = "compile"
 """Stage of the plan's compiled trials on an accelerator."""
 
@@ -170,18 +173,15 @@ def _on_cpu(state: PlanState) -> None:
 
 
 def _usual_formats(state: PlanState) -> None:
-    """On a CPU with products in bf16: tries bf16 and channels_last at once, unless the script waits for data.
+    """On a CPU with instructions for bf16: tries bf16 and channels_last at once, unless the script waits for data.
 
     A ResNet-50 on two cores with avx512_bf16: 22.7 images per second in fp32, 44.3 in bf16, 64.0 in both formats. With
     steps of seconds the first trial after the baseline is often the only one.
     """
-    if (
-        state.limits.multiplies_bf16
-        and Precision.BF16.value in state.choices("precision")
-        and not waits_for_data(state)
-    ):
+    is_offered = state.best.is_of_torch and Precision.BF16.value in state.choices("precision")
+    if state.limits.has_bf16_instructions and is_offered and not waits_for_data(state):
         formats = {"channels_last": True} if True in state.choices("channels_last") else {}
-        state.consider({"precision": Precision.BF16.value, **formats}, USUAL_STAGE)
+        state.consider({"precision": Precision.BF16.value, **formats}, FORMATS_STAGE)
 
 
 def _usual_gains(state: PlanState) -> None:

@@ -52,8 +52,8 @@ class PlanLimits:
     """Estimate of that part from the probe; None where the probe shows too little."""
     reachable_bytes: float | None = None
     """Peak at which the allocator's limit ends a trial, below the cap; None = the cap."""
-    multiplies_bf16: bool = False
-    """Whether the processor has instructions for products in bf16; counts for training on a CPU alone."""
+    has_bf16_instructions: bool = False
+    """Whether the processor has instructions for bf16; counts for training on a CPU alone."""
     noise_ratio: float = 0.02
     """Relative noise of rates; a smaller difference is noise."""
     early_builds: tuple[CompileMode, ...] = EARLY_BUILDS

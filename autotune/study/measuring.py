@@ -132,7 +132,7 @@ class Measuring:
         # The losses of a live trial begin with weights that no other trial has.
         for reference in references_of(result, own.precision):
             known = self._references.get(reference.start_digest)
-            if known is None or len(reference.batches) > len(known.batches):
+            if known is None or (reference.batches and not known.batches):  # A record of an older version has none.
                 self._references[reference.start_digest] = reference
 
     def measure(

@@ -94,7 +94,7 @@ def notes_of(
         *(() if single_round else _on_best_trial(status, history, trials)),
         *_on_unconfirmed(status, history, trials, records),
         *_on_trials(status, trials, has_choice=has_choice),
-        *_on_cut_off(trials),
+        *_on_cut_off(trials, history.baseline),
         *_on_skips(history.baseline, trials),
         *single_round,
         *(finals.told if finals is not None else ()),
@@ -164,13 +164,15 @@ def _on_ratio(comparison: Comparison | None) -> Iterator[str]:
         )
 
 
-def _on_cut_off(trials: Sequence[TrialRecord]) -> Iterator[str]:
+def _on_cut_off(trials: Sequence[TrialRecord], baseline: FinishedTrial | None) -> Iterator[str]:
     """A trial that took much of the time without a measurement, as the first build of a compiled model may."""
     all_s = sum(record.result.wall_s for record in trials)
+    measured = {record.settings for record in trials if record.result.measurement is not None}
+    own_compile = baseline is not None and baseline.settings.compile
     for record in trials:
         took_s, is_cut_off = record.result.wall_s, record.result.reason == TIME_RAN_OUT
-        if is_cut_off and took_s >= LEAST_CUT_OFF_SHARE * all_s:
-            build = ", which compiles the model," if record.settings.compile else ""
+        if is_cut_off and record.settings not in measured and took_s >= LEAST_CUT_OFF_SHARE * all_s:
+            build = ", which compiles the model," if record.settings.compile and not own_compile else ""
             yield (
                 f"Trial {record.number}{build} was ended after {format_seconds(took_s)} without a measurement, because "
                 "the time for trials was over. More --time measures it."

@@ -98,7 +98,7 @@ def _preview(
     limits = PlanLimits(
         usable_cpus=target.usable_cpus,
         cap_bytes=target.cap_bytes,
-        multiplies_bf16=target.multiplies_bf16,
+        has_bf16_instructions=target.has_bf16_instructions,
         num_loaders=num_loaders(probe.facts) if probe is not None else 1,
     )
     return Preview(

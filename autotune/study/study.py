@@ -141,7 +141,7 @@ class Study:
                 fixed_bytes=TRAINED_BYTES * facts.num_parameters if facts is not None else 0.0,
                 fixed_estimate_bytes=fixed_bytes(facts, target.outside_allocator_bytes) if facts is not None else None,
                 reachable_bytes=target.reachable_bytes,
-                multiplies_bf16=target.multiplies_bf16,
+                has_bf16_instructions=target.has_bf16_instructions,
             ),
             seed=spec.seed,
             max_trials=spec.trials_limit,

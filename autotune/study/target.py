@@ -18,7 +18,7 @@ from autotune.host import (
     available_memory_bytes,
     cpu_device,
     fingerprint,
-    multiplies_bf16,
+    has_bf16_instructions,
     shared_memory_free_bytes,
     usable_cpus,
 )
@@ -54,8 +54,8 @@ class Target:
     """Most host memory of a trial on a CUDA device; None on a CPU."""
     others: tuple[DeviceInfo, ...] = ()
     """Further devices, shown to the probe of a script on several devices; empty for a device named by the user."""
-    multiplies_bf16: bool = False
-    """Whether the processor has instructions for products in bf16."""
+    has_bf16_instructions: bool = False
+    """Whether the processor has instructions for bf16."""
     num_devices: int = 1
     """Number of devices shown to each trial: `device` and the first of `others`; 0 = all devices of this process."""
 
@@ -232,7 +232,7 @@ def make_target(spec: SearchSpec, device: DeviceInfo) -> Target:
         usable_cpus=usable_cpus(),
         host=fingerprint(device, num_devices=spec.num_processes_per_node, torch_version=_torch_version()),
         host_cap_bytes=None if device.is_cpu else int(FREE_SHARE_OF_HOST * available_memory_bytes()),
-        multiplies_bf16=multiplies_bf16(),
+        has_bf16_instructions=has_bf16_instructions(),
     )
 
 

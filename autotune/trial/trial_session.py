@@ -177,7 +177,6 @@ class MeasuredSession(ScriptQuestions):
         self._batch_source.at_epoch_end(self._applied.epoch_ends)
         self._losses.install()
         self._batch_source.at_first_batch(lambda _: self._report.training_begins())
-        self._batch_source.at_first_batch(self._losses.first_batch)
         self._batch_source.at_early_batch(self._losses.next_batch)
         if self._batch_source.num_free_steps:
             self._steps.on_step.append(self._free_step_ended)  # First: the next tells the supervisor of the step.

@@ -67,15 +67,15 @@ def why_no_parity(job: TrialJob, ranks: Sequence[RankResult]) -> str:
         if found is not None:
             return (
                 f"The loss of pass {found.index + 1} is {found.loss:.5g} where {own} has {found.reference:.5g}: a "
-                f"difference of {found.ratio:.1%}, where {tolerance:.0%} is usual at most for {_format(job)}."
+                f"difference of {found.ratio:.1%}, where {found.allowed_ratio:.1%} is usual at most for {_format(job)}."
             )
     return ""
 
 
 def _departure(rank: RankResult, reference: LossReference, tolerance: float) -> Departure | None:
     """The first pass on the same batches in which a rank departs from the reference; None when both train alike."""
-    num_alike = reference.num_alike(rank.first_batches)
-    return departure(rank.first_losses[:num_alike], reference.losses[:num_alike], tolerance)
+    num_comparable = reference.num_comparable(rank.first_batches)
+    return departure(rank.first_losses[:num_comparable], reference.losses[:num_comparable], tolerance)
 
 
 def parity_gap(job: TrialJob, ranks: Sequence[RankResult]) -> ParityGap | None:
@@ -84,7 +84,8 @@ def parity_gap(job: TrialJob, ranks: Sequence[RankResult]) -> ParityGap | None:
         return None
     if any(rank.start_digest is None for rank in ranks):
         return ParityGap.UNKNOWN_START
-    if any(matching(job.request.references, rank.start_digest) is None for rank in ranks):
+    found = [(matching(job.request.references, rank.start_digest), rank) for rank in ranks]
+    if any(reference is None or not reference.num_comparable(rank.first_batches) for reference, rank in found):
         return ParityGap.NO_REFERENCE
     return None
 

@@ -257,8 +257,6 @@ class BatchSource:
             batch, num_samples = self._taken(iterator if epoch.successor is None else epoch.successor, original)
             meter.counters.delivered(num_samples, perf_counter() - began)
             epoch.num_given += 1
-            for note in self._on_early_batch:
-                note(batch)
             return batch
         except StopIteration:
             self._epoch_ends()
@@ -277,13 +275,12 @@ class BatchSource:
         meter = self._meter
         began = meter.begin_delivery() if meter is not None else None
         if self._cached_batch is not None and self._holds_back and self._num_ahead < MAX_AHEAD:
-            batch, num_samples = self._cached(), self._cached_samples
+            batch, num_samples, is_real = self._cached(), self._cached_samples, False
         else:
             if self._num_owed:
                 self._let_through(iterator, original)
             batch, num_samples = self._taken(iterator, original)
-            for note in self._on_early_batch:
-                note(batch)
+            is_real = True
         self._num_ahead += 1
         self.epoch.num_given += 1
         if self._cached_batch is None and self._is_early:
@@ -293,6 +290,8 @@ class BatchSource:
             self._cached_samples = num_samples * self.batch_factor
             for action in self._on_first_batch:
                 action(batch)
+        for note in self._on_early_batch if is_real else ():
+            note(batch)
         if meter is not None:
             meter.delivered(num_samples, began)
         return batch

@@ -26,6 +26,8 @@ may skip the step, and skipped steps are counted elsewhere. The number is an odd
 losses per step has each loss checked in turn."""
 LONG_STEP_S = 0.009
 """Seconds between backward passes from which every loss is checked: 27 us are 0.3 % of such a step."""
+MAX_NOTED_BATCHES = 64
+"""Most batches with a digest: a script may read a whole epoch before training."""
 MAX_DIGEST_TENSORS = 32
 MAX_DIGEST_BYTES = 1 << 18
 """Bytes of each tensor in a digest; a beginning suffices, since runs with different seeds differ everywhere."""
@@ -64,6 +66,7 @@ class LossWatch:
         """For each of the first losses a checksum of the batches before it, up to the first unseen batch."""
         self._batches: int | None = 0
         """Checksum of the batches so far; None after a batch that went unseen."""
+        self._num_batches = 0
         self._latest_batch: int | None = None
         """Digest of the latest batch."""
         self._batch_digest: int | None = None
@@ -86,12 +89,8 @@ class LossWatch:
         else:
             self._steps.let_pass(0)
 
-    def first_batch(self, batch: Any) -> None:
-        """Notes the batch of the first steps."""
-        self._batch_digest = digest(tensors_of(batch))
-
     def next_batch(self, batch: Any) -> None:
-        """Notes a batch of the loader, before the script gets the batch.
+        """Notes a batch of the training loader, before the script gets the batch; the first is a part of the start.
 
         The first losses of two trials can be compared while both have had the same batches. Repeats of a batch count
         once: how often a trial repeats its first batch depends on times.
@@ -99,7 +98,10 @@ class LossWatch:
         if not self._is_at_start or self._batches is None:
             return
         found = digest(tensors_of(batch))
-        if found is None:
+        self._num_batches += 1
+        if self._num_batches == 1:
+            self._batch_digest = found
+        if found is None or self._num_batches > MAX_NOTED_BATCHES:
             self.next_batches_unseen()
         elif found != self._latest_batch:
             self._latest_batch = found

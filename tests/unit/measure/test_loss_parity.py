@@ -53,7 +53,7 @@ def test_runs_that_part_as_two_runs_in_fp32_do_are_no_departure(losses):
     assert departure(losses, CIFAR, 0.02) is None
 
 
-def test_a_way_up_and_down_excuses_no_run_that_goes_twice_as_far():
+def test_a_loss_that_moves_up_and_down_excuses_no_run_that_moves_twice_as_far():
     twice = [CIFAR[0] - 2.2 * (CIFAR[0] - loss) for loss in CIFAR]
     found = departure(twice, CIFAR, 0.02)
     assert found is not None and not found.is_at_rest

@@ -49,14 +49,16 @@ def trial(number, settings, rate=100.0, *, compute=None, peak=1.0, wait=0.0, out
     )
 
 
-def next_of(space: SearchSpace, *trials: FinishedTrial, cpus=8.0, fixed_gib=0.0, num_loaders=1, multiplies_bf16=False):
+def next_of(
+    space: SearchSpace, *trials: FinishedTrial, cpus=8.0, fixed_gib=0.0, num_loaders=1, has_bf16_instructions=False
+):
     script_settings = space.script_settings.canonical(device_is_cpu=space.device_is_cpu)
     limits = PlanLimits(
         usable_cpus=cpus,
         cap_bytes=CAP_BYTES,
         fixed_bytes=fixed_gib * GIB,
         num_loaders=num_loaders,
-        multiplies_bf16=multiplies_bf16,
+        has_bf16_instructions=has_bf16_instructions,
     )
     return plan(History(trials, script_settings), space, limits)
 
@@ -89,14 +91,15 @@ def test_on_a_cpu_with_products_in_bf16_both_formats_come_first_unless_the_scrip
 ) -> None:
     space = processor(precision=("fp32", "bf16"), channels_last=(False, True), keep_freed_memory=(False, True))
     baseline = trial(0, own(space), 50.0, wait=wait)
-    following = settings_of(space, baseline, multiplies_bf16=has_instructions)
+    following = settings_of(space, baseline, has_bf16_instructions=has_instructions)
     assert following.differences(own(space)).keys() == changed
 
 
 def test_on_a_cpu_formats_that_are_slower_are_left_for_the_next_step() -> None:
     space = processor(precision=("fp32", "bf16"), keep_freed_memory=(False, True))
     trials = [trial(0, own(space), 50.0), trial(1, own(space, precision=Precision.BF16), 40.0)]
-    following = settings_of(space, *trials, multiplies_bf16=True)
+    assert settings_of(space, trials[0], has_bf16_instructions=True) == trials[1].settings
+    following = settings_of(space, *trials, has_bf16_instructions=True)
     assert following.differences(own(space)).keys() == {"keep_freed_memory"}
 
 

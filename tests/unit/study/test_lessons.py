@@ -111,11 +111,10 @@ def test_the_losses_of_a_trial_in_fp32_go_with_every_later_job(run_with):
     assert [job.request.references for job in jobs] == [(), (reference,), (reference,)]
 
 
-def test_of_two_references_the_one_with_more_losses_on_known_batches_goes_with_later_jobs(run_with):
+@pytest.mark.parametrize(("batches", "known"), [(((), (7, 7), (7, 7, 7)), [0, 2]), (((7, 7), (7, 7, 7), (7,)), [2, 2])])
+def test_a_reference_stays_unless_it_is_of_an_older_version_without_batches(run_with, batches, known):
     measured = measurement_of([rank()])
-    ranks = [
-        rank(first_losses=(2.0, 1.5, 4.0), first_batches=batches, start_digest="start", observed={"precision": "fp32"})
-        for batches in ((7, 7), (7, 7, 7), (7,))
-    ]
+    fp32 = {"first_losses": (2.0, 1.5, 4.0), "start_digest": "start", "observed": {"precision": "fp32"}}
+    ranks = [rank(first_batches=each, **fp32) for each in batches]
     jobs, _ = run_with(*[TrialResult(outcome=Outcome.OK, measurement=measured, ranks=(each,)) for each in ranks])
-    assert [len(job.request.references[0].batches) for job in jobs[1:]] == [2, 3]
+    assert [len(job.request.references[0].batches) for job in jobs[1:]] == known

@@ -29,7 +29,7 @@ from autotune.model.events import FinalFinished, SearchStarted
 from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.model.search_result import Status
-from autotune.settings import Settings
+from autotune.settings import Precision, Settings
 from autotune.study import searching
 from autotune.study.limits import keeps_gain
 from autotune.study.stop import StopRequest
@@ -586,3 +586,12 @@ def test_the_command_that_the_summary_names_goes_on_with_a_study_that_was_too_sh
     assert said.out.startswith("These settings train") and "final 3:" in said.err
     with folder.repository() as repository:
         assert repository.study("train").status == "improved"
+
+
+@pytest.mark.parametrize("has_instructions", [True, False])
+def test_a_processor_with_instructions_for_bf16_has_that_format_tried_first(folder, monkeypatch, has_instructions):
+    monkeypatch.setattr("autotune.study.target.has_bf16_instructions", lambda: has_instructions)
+    folder.search(max_trials=2)
+    with folder.repository() as repository:
+        settings = [record.settings for record in repository.trials("train")]
+    assert (settings[1].precision is Precision.BF16) is has_instructions

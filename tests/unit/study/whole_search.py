@@ -117,6 +117,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "space").mkdir()
     monkeypatch.setattr("autotune.sandbox.workspace_places.tempfile.gettempdir", lambda: str(tmp_path / "space"))
     monkeypatch.setattr("autotune.sandbox.layer_permission.is_permitted", lambda scratch, folders: False)
+    monkeypatch.setattr("autotune.study.target.has_bf16_instructions", lambda: False)  # alike on every machine
     monkeypatch.setattr("autotune.runner.quiet_wait.WAIT_LIMIT_S", 0.0)
     monkeypatch.setattr("autotune.runner.quiet_wait.BETWEEN_LOOKS_S", 0.0)
     # In memory where there is such a place: hundreds of commits to a busy disk take minutes.

@@ -138,7 +138,7 @@ def start_of(weights: torch.Tensor, batch: torch.Tensor, *, draws: bool = False)
     watch.install()
     optimizer = torch.optim.SGD([torch.nn.Parameter(weights)], lr=0.1)
     steps._built.append(weakref.ref(optimizer))
-    watch.first_batch({"x": batch})
+    watch.next_batch({"x": batch})
     watch._before_forward(torch.nn.Identity())
     if draws:
         torch.rand(1)
