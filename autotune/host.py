@@ -211,23 +211,21 @@ def shared_memory_free_bytes() -> int | None:
 
 def cpu_model() -> str:
     """Name of the processor, from the kernel."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    return _cpuinfo(("model name",)) or platform.processor() or platform.machine()
 
 
-def has_bf16_instructions(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+def has_bf16_instructions(proc: Path | None = None) -> bool:
     """Whether the processor has instructions for bf16; False when the kernel does not tell."""
+    return not BF16_FLAGS.isdisjoint(_cpuinfo(("flags", "Features"), proc).split())
+
+
+def _cpuinfo(fields: tuple[str, ...], proc: Path | None = None) -> str:
+    """The first value of one of these fields in the kernel's words on the processors; empty without such a field."""
     try:
-        lines = cpuinfo.read_text().splitlines()
+        lines = ((proc or PROC) / "cpuinfo").read_text().splitlines()
     except OSError:
-        return False
-    flags = next((line.split(":", 1)[1] for line in lines if line.startswith(("flags", "Features"))), "")
-    return not BF16_FLAGS.isdisjoint(flags.split())
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(fields)), "")
 
 
 def cpu_device() -> DeviceInfo:

@@ -15,10 +15,10 @@ CHANGE_TOLERANCE = 0.5
 """Share of a fast change by which two runs may differ right after the change: a wrong gradient moves the loss by a
 quite different amount."""
 MOVE_TOLERANCE = 0.3
-"""Share of the distance that the reference's loss has moved, up and down, by which two runs may differ: each step
-multiplies small differences. A model with outputs 1.5 times too large differed by the whole distance. Example: two
-runs of a CIFAR network in fp32 at a learning rate of 0.1, one with channels_last, differed by 0.12 in pass 7, where the
-loss had moved by 0.34 in all, from 2.33 to 2.03."""
+"""Largest difference of two losses as a share of the distance that the reference's loss has moved, up and down. Each
+step multiplies small differences. Two runs of a CIFAR network in fp32 at a learning rate of 0.1, one of them with
+channels_last, differed by 0.12 in pass 7; the loss had moved by 0.34. The losses of a model with outputs 1.5 times too
+large differed by the whole distance."""
 CLEAR_MOVE = 0.05
 """Share of the first loss. A reference with a smaller move does not tell whether a run should move."""
 LEAST_MOVE = 0.25
@@ -40,8 +40,8 @@ class LossReference:
     def num_comparable(self, batches: Sequence[int]) -> int:
         """The number of first passes on the same batches as another run; 1 when batches are unknown.
 
-        A trial trains on its first batch again and again until its step time is steady, and then on the next batches.
-        With long steps that change comes within the first passes, and in each run in another pass.
+        A trial repeats its first batch until the step time is steady, and goes on to the next batches then. With long
+        steps it goes on within the first passes, and in every run after a different pass.
 
         Args:
             batches: Checksums of the other run, whose start has the same digest.

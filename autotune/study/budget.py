@@ -65,12 +65,12 @@ class LaterFinals:
 
     others_s: float = 0.0
     """Expected time of the finals of other contenders, in seconds."""
-    num_comparable: int = 0
+    num_alike: int = 0
     """Number of further finals of the same contender."""
 
     def needed_s(self, run_s: float) -> float:
         """Expected time of these finals in seconds, after a run of the contender that took `run_s` seconds."""
-        return self.others_s + self.num_comparable * run_s
+        return self.others_s + self.num_alike * run_s
 
 
 class Budget:

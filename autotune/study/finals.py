@@ -328,7 +328,7 @@ class Finals:
             needed = [*order[position + 1 :], *num_needed * order]
             later = LaterFinals(
                 others_s=self._budget.round_s([other for other in needed if other != number]),
-                num_comparable=needed.count(number),
+                num_alike=needed.count(number),
             )
             result = self._run(contenders[number].settings, limit_s, later)
             if result.outcome is Outcome.INTERRUPTED:

@@ -68,8 +68,8 @@ def test_what_is_available_is_the_least_of_the_machines_and_the_containers(monke
 )
 def test_products_in_bf16_are_known_by_the_processors_flags(tmp_path: Path, text: str, expected: bool) -> None:
     (tmp_path / "cpuinfo").write_text(text)
-    assert host.has_bf16_instructions(tmp_path / "cpuinfo") is expected
+    assert host.has_bf16_instructions(tmp_path) is expected
 
 
 def test_without_a_word_from_the_kernel_no_products_in_bf16_are_expected(tmp_path: Path) -> None:
-    assert not host.has_bf16_instructions(tmp_path / "missing")
+    assert not host.has_bf16_instructions(tmp_path)

@@ -97,7 +97,7 @@ class BatchSource:
         self._on_first_batch.append(action)
 
     def at_early_batch(self, action: Callable[[Any], None]) -> None:
-        """Runs an action with each of the loader's batches before the window, before the script gets the batch."""
+        """Runs an action with each real batch up to the warm-up's end, before the script gets the batch."""
         self._on_early_batch.append(action)
 
     def lengthen(self, loader: Any, least_batches: int) -> None:
@@ -290,8 +290,9 @@ class BatchSource:
             self._cached_samples = num_samples * self.batch_factor
             for action in self._on_first_batch:
                 action(batch)
-        for note in self._on_early_batch if is_real else ():
-            note(batch)
+        if is_real:
+            for note in self._on_early_batch:
+                note(batch)
         if meter is not None:
             meter.delivered(num_samples, began)
         return batch

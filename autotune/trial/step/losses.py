@@ -67,6 +67,7 @@ class LossWatch:
         self._batches: int | None = 0
         """Checksum of the batches so far; None after a batch that went unseen."""
         self._num_batches = 0
+        """Number of batches with a digest."""
         self._latest_batch: int | None = None
         """Digest of the latest batch."""
         self._batch_digest: int | None = None
@@ -108,7 +109,7 @@ class LossWatch:
             self._batches = zlib.crc32(found.to_bytes(4, "big"), self._batches)
 
     def next_batches_unseen(self) -> None:
-        """Ends the part of the first losses that can be compared, before batches that nobody notes."""
+        """Leaves the batches unknown from here on; later losses cannot be compared."""
         self._batches = None
 
     @property
@@ -188,7 +189,8 @@ class LossWatch:
         if loss.numel() == 1:
             self._drop_skipped()
             self._first.append(loss.real.clone() if loss.is_complex() else loss.clone())
-            self._first_batches += [self._batches] if self._batches is not None else []
+            if self._batches is not None:
+                self._first_batches.append(self._batches)
             self._is_at_start = len(self._first) < NUM_FIRST_LOSSES
 
     def _drop_skipped(self) -> None:

@@ -894,9 +894,9 @@ def test_a_disturbed_final_is_repeated_while_the_finals_that_must_follow_keep_th
     result = replace(loop.measuring.measure(one.search.script_settings, is_final=True), wall_s=30.0)
     now = [0.0]
     one.budget = loop._budget = loop.measuring._budget = Budget(200.0, 0.0, lambda: now[0])
-    assert loop.measuring._may_repeat(result, is_final=True, later=LaterFinals(others_s=90.0, num_comparable=1))
+    assert loop.measuring._may_repeat(result, is_final=True, later=LaterFinals(others_s=90.0, num_alike=1))
     now[0] = 70.0
-    assert not loop.measuring._may_repeat(result, is_final=True, later=LaterFinals(others_s=90.0, num_comparable=1))
-    assert loop.measuring._may_repeat(result, is_final=True, later=LaterFinals(others_s=60.0, num_comparable=1))
+    assert not loop.measuring._may_repeat(result, is_final=True, later=LaterFinals(others_s=90.0, num_alike=1))
+    assert loop.measuring._may_repeat(result, is_final=True, later=LaterFinals(others_s=60.0, num_alike=1))
     now[0] = 170.0  # the last run of the last round
     assert loop.measuring._may_repeat(result, is_final=True, later=LaterFinals())
