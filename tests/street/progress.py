@@ -9,6 +9,8 @@ from itertools import pairwise
 
 from tests.street.script import Progress
 
+LEAST_COUNTED_S = 0.25
+"""Least time in seconds that a rate is taken from: a burst of lines held up in a pipe says nothing of the training."""
 STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 """Terminal sequences of colours and cursor moves."""
 
@@ -108,10 +110,10 @@ class Counter:
 
 
 def rate_of(marks: Iterable[tuple[float, float, int]]) -> float | None:
-    """Positions gained per second within all stretches together; None for stretches of no time."""
+    """Positions gained per second within all stretches together; None for less than LEAST_COUNTED_S."""
     spans: dict[int, list[tuple[float, float]]] = {}
     for time_s, position, stretch in marks:
         spans.setdefault(stretch, []).append((time_s, position))
     seconds = sum(points[-1][0] - points[0][0] for points in spans.values())
     gained = sum(points[-1][1] - points[0][1] for points in spans.values())
-    return gained / seconds if seconds > 0 and gained > 0 else None
+    return gained / seconds if seconds >= LEAST_COUNTED_S and gained > 0 else None

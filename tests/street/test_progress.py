@@ -133,6 +133,14 @@ def test_a_pause_that_outlasts_the_settling_is_followed_by_a_whole_window(tmp_pa
     assert watched.first_s is not None and watched.wall_s - watched.first_s > 2.0
 
 
+def test_a_burst_of_lines_held_up_in_the_pipe_gives_no_rate() -> None:
+    counter = Counter(Progress(pattern=r"step (?P<at>\d+)"))
+    counter.line(0.0, "step 1")
+    for number in range(400):
+        counter.line(30.0 + number / 10_000, f"step {number + 2}")
+    assert counter.rate(5.0) is None
+
+
 def test_lines_without_a_position_count_as_one_each() -> None:
     counter = Counter(Progress(pattern=r"^SPS: ", per=512))
     at_ten_per_second(counter, ["SPS: 1000", "noise", "SPS: 1100", "noise", "SPS: 1050"])

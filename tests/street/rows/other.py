@@ -119,7 +119,8 @@ SCRIPTS = (
         progress=Progress(
             pattern=r"loss: [\d.]+:\s+\d+%\|[^|]*\| (?P<at>\d+)/(?P<of>\d+) \[", per=256, longest_step_s=1.0
         ),
-        settle_s=2.0,  # an epoch takes 5 to 7 s on an H200, and the drawing of samples after it minutes
+        settle_s=2.0,  # an epoch takes 5 to 7 s on an H200, and the drawing of samples after it a minute and more
+        window_s=60.0,  # holds a whole epoch, wherever the settling has ended
     ),
     Script(
         name="wgan_gp", kind="GAN", source=GAN, script="wgan_gp.py", folder="implementations/wgan_gp",
