@@ -15,6 +15,7 @@ from autotune.search.plan_state import HALF, Candidate, NeedsTrial, PlanLimits, 
 from autotune.search.worker_stages import (
     USUAL_STAGE,
     feed,
+    fewer_threads_beside_workers,
     forked_workers,
     share_cores,
     try_shares_of_cores,
@@ -124,6 +125,7 @@ def _on_accelerator(state: PlanState) -> None:
     """Tries the usual gains and grows the micro-batch; `after_plan` forecasts the rest from these trials."""
     _usual_gains(state)
     _own_knobs(state)
+    fewer_threads_beside_workers(state)
     if _launches_bind(state):
         # Autocast adds launches, and tf32 none. More workers come later: a fed device gains little from more workers.
         state.consider({"precision": Precision.TF32.value}, "precision")

@@ -330,6 +330,40 @@ def test_a_device_that_idles_for_want_of_data_gets_workers_first():
     assert following == replace(usual, num_workers=following.num_workers) != usual
 
 
+def crowded(**allowed):
+    """Two workers of the script, and four threads, on four cores."""
+    return accelerator(num_workers=2, precision=("fp32", "tf32", "bf16"), intra_op_threads=(1, 2, 4), **allowed)
+
+
+def test_threads_that_crowd_the_workers_on_an_accelerators_host_are_halved_before_all_else():
+    """Little wait for data, and a cached batch trains five times as fast: the operations wait for cores."""
+    space = crowded(omp_wait_policy=("default", "passive"))
+    baseline = replace(trial(0, own(space), 20.0, compute=100.0, wait=0.5), device_utilization=0.05)
+    usual = replace(
+        trial(1, settings_of(space, baseline, cpus=4.0), 40.0, compute=200.0, wait=0.01), device_utilization=0.05
+    )
+    half = settings_of(space, baseline, usual, cpus=4.0)
+    assert half == replace(usual.settings, intra_op_threads=2)
+    faster = [baseline, usual, replace(trial(2, half, 90.0, compute=200.0, wait=0.04), device_utilization=0.1)]
+    single = settings_of(space, *faster, cpus=4.0)
+    assert single == replace(half, intra_op_threads=1)
+    sleeping = settings_of(space, *faster, trial(3, single, 80.0, compute=200.0, wait=0.04), cpus=4.0)
+    assert sleeping == replace(half, omp_wait_policy=OmpWaitPolicy.PASSIVE)
+
+
+@pytest.mark.parametrize(
+    ("rate", "wait", "cpus"),
+    [(190.0, 0.01, 4.0), (60.0, 0.7, 4.0), (40.0, 0.01, 16.0)],
+    ids=["nothing is lost", "the loader is slow", "cores for all"],
+)
+def test_threads_are_left_alone_where_they_crowd_nobody(rate, wait, cpus):
+    space = crowded()
+    baseline = trial(0, own(space), 20.0, compute=100.0, wait=0.5)
+    usual = trial(1, settings_of(space, baseline, cpus=cpus), rate, compute=200.0, wait=wait)
+    following = next_of(space, baseline, usual, cpus=cpus)
+    assert isinstance(following, PlanFinished) or following.settings.intra_op_threads == 4
+
+
 def test_a_script_that_compiles_by_itself_gets_no_trial_for_it():
     """Its usual gains were slower; the same gains without their part of the loader are nothing that compiles."""
     script_settings = Settings(batch_size=64, compile=True)
