@@ -27,9 +27,8 @@ writes this page from there; `tests/street/rows` says which repository, commit a
 A row stands until a later run replaces it, so rows come from several versions of autotune. Several rows ran beside each
 other on one host, each on processors and a GPU of its own: where autotune kept the script's settings, "real" shows the
 noise of such a run. `accelerate_cv` prints at the end of an epoch alone, after an evaluation of a fifth of its images:
-its real ratio contains the evaluation, which the claim leaves out. `diffusion_mnist` draws samples long after each
-epoch of 5 s: its real run counted a part of the first epoch, and in that part cuDNN searched kernels for the smaller
-last batch for 3.9 s, once in a run.
+its real ratio contains the evaluation, which the claim leaves out. `diffusion_mnist` draws samples for a
+minute after each epoch of 5 s, and was not counted by its last real run. `siamese_network` on a GPU had one pair.
 """
 COLUMNS = (
     "| script | device | outcome | trials | seconds | claimed [interval] | real | expert "

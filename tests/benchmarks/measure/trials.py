@@ -57,9 +57,12 @@ class Trials:
 
 
 @contextmanager
-def trials_of(*arguments: str, job: Path = JOB, device: str = "cpu", is_forked: bool = False) -> Iterator[Trials]:
-    """Trials of a job with these arguments, after a probe of it; each a process of its own."""
-    with tempfile.TemporaryDirectory() as cwd:
+def trials_of(
+    *arguments: str, job: Path = JOB, device: str = "cpu", is_forked: bool = False, folder: Path | None = None
+) -> Iterator[Trials]:
+    """Trials of a job with these arguments, after a probe of it, each a process of its own; in an empty folder unless
+    one is given."""
+    with tempfile.TemporaryDirectory() if folder is None else nullcontext(str(folder)) as cwd:
         command = (sys.executable, str(job), *arguments)
         spec = SearchSpec(command=command, script=str(job), cwd=cwd, study="bench", device=device, start="fresh")
         target = open_target(spec)
