@@ -30,6 +30,12 @@ SHARED_ERROR = 0.08
 script on an H200, one was 0.10 off, one 0.07, and the rest no more than the noise: `python -m tests.benchmarks.live`.
 """
 
+OTHER_TIME_ERROR = 0.08
+"""Difference of the logarithm of a ratio at another time from the ratio of the finals, at 95 %, beside the finals' own
+noise. Rounds lie minutes apart, and a machine changes more within hours. With this part, 63 of 70 gains on a GPU and 37
+of 41 on a CPU were within the range in later real runs, without it 58 and 33 (docs/claims.md of 2026-11-29).
+"""
+
 LEAST_DEVICE_ROUNDS = 3
 """Fewest common rounds for the smaller typical spread of runs paced by the device. Two rounds agree by chance too often
 where runs have two speeds, as with kernels chosen anew by every process."""
@@ -97,6 +103,18 @@ class Comparison:
     def noise_half(self) -> float:
         """Half of the interval, as a logarithm, without the part for rounds in the process of earlier runs."""
         return math.log(self.high / self.low) / 2 - self.shared_error if self.low else math.inf
+
+
+def range_at_another_time(ratio: float, low: float, high: float) -> tuple[float, float]:
+    """The range in which a real run at another time is expected, from a ratio and its interval.
+
+    Args:
+        ratio: Ratio of the finals, > 0.
+        low: Lower end of the interval, > 0.
+        high: Upper end of the interval.
+    """
+    below, above = (math.hypot(math.log(end / ratio), OTHER_TIME_ERROR) for end in (low, high))
+    return ratio * math.exp(-below), ratio * math.exp(above)
 
 
 def confidence_of(num_rounds: int, num_candidates: int, *, is_last: bool = False) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from rich.text import Text
 
 from autotune.measure.bottleneck import BottleneckKind
+from autotune.measure.paired import range_at_another_time
 from autotune.model.search_result import Contender, Contribution, SearchResult, Status
 from autotune.protocol.protection import SENTENCES, Protection
 from autotune.report.usage_text import usage_lines
@@ -205,10 +206,11 @@ def _explanation(result: SearchResult) -> Iterator[str]:
         unit = result.samples_unit
         yield f"Without any loader your settings would train {format_rate(ceiling)} {unit} per second{share}."
     if result.status is Status.IMPROVED and result.speedup is not None:
-        ratio, low, high = (format_seconds(LONG_RUN_H * 3600 / value) for value in result.speedup)
+        ratios = result.speedup[0], *range_at_another_time(*result.speedup)
+        usual, longest, shortest = (format_seconds(LONG_RUN_H * 3600 / value) for value in ratios)
         yield (
-            f"In the real run, {LONG_RUN_H:.0f} h of training steps take about {ratio} (between {high} and {low}): "
-            "measured in turns with your settings, loading the data included, after the warm-up; without evaluation."
+            f"In the real run, {LONG_RUN_H:.0f} h of training steps take about {usual}; at another time, mostly "
+            f"between {shortest} and {longest}: after the warm-up, loading the data included, without evaluation."
         )
 
 

@@ -13,6 +13,7 @@ from autotune.measure.paired import (
     choose_winner,
     compare,
     confidence_of,
+    range_at_another_time,
     round_order,
     unselected,
 )
@@ -383,3 +384,10 @@ def test_rounds_in_a_process_of_earlier_runs_make_the_interval_longer_by_their_s
         assert found.ratio == fresh.ratio
         assert math.log(found.low) == pytest.approx(math.log(fresh.low) - error)
         assert math.log(found.high) == pytest.approx(math.log(fresh.high) + error)
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"), [((1.2, 1.17, 1.23), (1.105, 1.303)), ((3.2, 2.1, 4.9), (2.084, 4.937))], ids=str
+)
+def test_at_another_time_a_narrow_interval_is_much_longer_and_a_long_one_hardly(interval, expected):
+    assert range_at_another_time(*interval) == pytest.approx(expected, abs=2e-3)

@@ -31,8 +31,8 @@ These settings train 2.41x [2.35, 2.47] as many samples per second as yours.
   Your settings are bound by the data loader; 61% of the time goes into waiting for data.
   Now it is bound by the training step itself, which runs as fast as it would without a loader.
   Without any loader your settings would train 3,300 samples per second.
-  In the real run, 10 h of training steps take about 4 h 8 min (between 4 h 2 min and 4 h 15 min): measured in \
-turns with your settings, loading the data included, after the warm-up; without evaluation.
+  In the real run, 10 h of training steps take about 4 h 8 min; at another time, mostly between \
+3 h 48 min and 4 h 30 min: after the warm-up, loading the data included, without evaluation.
 
   37 trials in 14 min 2 s, 6 min 40 s of it measuring: 30 measured, 4 over the memory cap, 3 failed, \
 2 left out because they would have needed more memory than the cap.
