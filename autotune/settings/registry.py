@@ -136,5 +136,7 @@ def own_lines(names: Iterable[str], config: str) -> tuple[str, ...]:
         config: File name of the tuned config.
     """
     needed = {line for name in names for line in BY_NAME[name].own_lines}
+    if OwnLine.BACKWARD in needed and OwnLine.MICRO_BATCHES not in needed:
+        needed.add(OwnLine.BATCHES)
     path = json.dumps(config, ensure_ascii=False)
     return ("import autotune", f"cfg = autotune.load({path})", *(line for line in OwnLine if line in needed))

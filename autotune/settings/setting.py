@@ -71,6 +71,7 @@ class OwnLine(StrEnum):
     OPTIMIZER = "optimizer = cfg.optimizer(optimizer)"
     LOADER = "loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())"
     ON_DEVICE = "loader = cfg.on_device(loader, device)"
+    BATCHES = "for x, y in loader:"
     MICRO_BATCHES = "for x, y in autotune.micro_batches(loader):"
     AUTOCAST = "    with cfg.autocast():"
     LOSS = "        loss = ..."

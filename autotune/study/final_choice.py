@@ -36,6 +36,8 @@ class FinalsResult:
     comparison: Comparison | None
     """Winner against baseline; None when the baseline wins, or failed, or was not measured."""
     records: tuple[FinalRecord, ...]
+    measured: frozenset[int] = frozenset()
+    """Numbers of all contenders with a run in any finals of the study, also of contenders found slower and left out."""
     is_compared: bool = True
     """True when the rounds were enough to compare the contenders, or nothing had to be compared."""
     is_open: bool = False

@@ -222,7 +222,14 @@ class Finals:
         if of_trials and num_run >= num_planned:  # With fewer rounds, `shortened` says it.
             told = (*told, COUNTED_WORDS)
         shortened += PLAIN_WORDS if plain_pair and result.comparison is not None else ""
-        return replace(result, is_compared=is_compared, is_open=bool(hidden), told=told, shortened=shortened)
+        return replace(
+            result,
+            measured=frozenset(record.number for record in self._runs.every),
+            is_compared=is_compared,
+            is_open=bool(hidden),
+            told=told,
+            shortened=shortened,
+        )
 
     def _standing(self, contenders: Mapping[int, FinishedTrial]) -> Standing:
         return standing_of(contenders, self._baseline, self._runs.present, self._num_rivals)

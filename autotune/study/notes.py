@@ -92,7 +92,7 @@ def notes_of(
         *_on_files(escaped),
         *_on_trackers(imports),
         *(() if single_round else _on_best_trial(status, history, trials)),
-        *_on_unconfirmed(status, history, trials, records),
+        *_on_unconfirmed(status, history, trials, finals),
         *_on_trials(status, trials, has_choice=has_choice),
         *_on_cut_off(trials, history.baseline),
         *_on_skips(history.baseline, trials),
@@ -362,10 +362,10 @@ def _on_best_trial(status: Status, history: History, trials: Sequence[TrialRecor
 
 
 def _on_unconfirmed(
-    status: Status, history: History, trials: Sequence[TrialRecord], records: Sequence[FinalRecord]
+    status: Status, history: History, trials: Sequence[TrialRecord], finals: FinalsResult | None
 ) -> Iterator[str]:
     """A trial plainly faster than the trials of all contenders of the finals, without a run in the finals."""
-    if status not in (Status.IMPROVED, Status.NO_GAIN) or not records:
+    if status not in (Status.IMPROVED, Status.NO_GAIN) or finals is None or not finals.records:
         return
     feasible = {trial.number for trial in history.feasible}
     rates = {
@@ -373,7 +373,7 @@ def _on_unconfirmed(
         for record in trials
         if record.result.measurement and record.number in feasible
     }
-    contenders = {record.number for record in records}
+    contenders = finals.measured | {record.number for record in finals.records}
     fastest = max(rates, key=lambda number: rates[number], default=None)
     if fastest is None or fastest in contenders or not contenders & rates.keys():
         return

@@ -46,6 +46,7 @@ These settings train 2.41x [2.35, 2.47] as many samples per second as yours.
     import autotune
     cfg = autotune.load("autotune.yaml")
     loader = DataLoader(data, shuffle=True, **cfg.loader_kwargs())
+    for x, y in loader:
         with cfg.autocast():
             loss = ...
         cfg.backward(loss, optimizer)  # in place of backward, step and zero_grad

@@ -19,3 +19,9 @@ def test_the_lines_of_all_settings_are_one_loop_in_order():
     assert len(set(lines)) == len(lines)
     *_, loop = ast.parse("\n".join(lines)).body
     assert isinstance(loop, ast.For) and "cfg.backward" in ast.unparse(loop.body[-1])
+
+
+@pytest.mark.parametrize("names", [*((name,) for name in BY_NAME), ("precision", "channels_last"), ("batch_size",)])
+def test_the_lines_to_paste_are_python(names):
+    """The lines for `precision` alone began with `    with`, under no loop."""
+    compile("\n".join(own_lines(names, "tuned.yaml")), "pasted", "exec")

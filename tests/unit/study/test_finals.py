@@ -838,6 +838,7 @@ def test_finals_end_once_every_other_contender_is_slower_than_the_script(monkeyp
     result = bench.run(1)
     assert result.winner.number == 0 and result.is_compared
     assert bench.rounds(0) == [0, 1] and result.shortened == ""
+    assert result.measured == {0, 1}
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,9 @@ def test_the_fastest_trial_is_told_when_it_did_not_run_in_the_finals(
     assert bool(told) is has_note
     if told:
         assert told[0].startswith(f"Trial 2 was the fastest single trial, {rates[2] / rates[0]:.2f}x the trial of")
+    slower = replace(result, measured=frozenset({*contenders, 2}))  # Found slower, it left the finals.
+    notes = notes_of(status, History(trials, settings[0]), trials[0], records, slower)
+    assert not any("did not run in the finals" in note for note in notes)
 
 
 def test_a_trial_that_was_cut_is_no_disturbed_trial() -> None:
