@@ -93,7 +93,10 @@ def _why_not_taken_over(facts: Any) -> str:
 def _why_no_sum(loss_reduction: str) -> str:
     """Why the losses of micro-batches do not add up to the loss of the batch; empty when the sum is right."""
     if loss_reduction == "unknown":
-        return "the split loss did not add up to the whole one, neither as a mean nor as a sum"
+        return (
+            "the losses of a batch in parts were neither as a mean nor as a sum that of the whole batch: its samples "
+            "count together, or each call draws random numbers"
+        )
     if loss_reduction == "no_time":
         return "the search's time does not suffice for a first step with the batch in parts (--time)"
     if loss_reduction == "failed":

@@ -7,9 +7,9 @@ import resource
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median, median_low
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from autotune.trial.loader.foreign_batches import ForeignBatches
 from autotune.trial.loader.loaders import Loaders
 from autotune.trial.probe.accumulation_variable import accumulation_variable
 from autotune.trial.probe.arguments import ArgumentDetector
+from autotune.trial.probe.batch_statistics import BatchStatistics
 from autotune.trial.probe.batch_uses import OLD, BatchUses
 from autotune.trial.probe.imports import (
     early_environment,
@@ -88,6 +89,7 @@ class ScriptDetector:
         self._input_size: int | None = None
         """Samples in the first call of the model, for a script without a loader."""
         self._loss_targets = LossTargets()
+        self._statistics = BatchStatistics()
         self._seen: set[str] = set()
         self._thread_setters: set[int] = set()
         """Threads that set the number of threads; torch keeps the number per thread."""
@@ -211,6 +213,8 @@ class ScriptDetector:
             return
         self._loaders.stepped()
         self.batch_uses.stepped()
+        if not self._step_ends:
+            self._statistics.look(self._modules)
         if not self._step_ends and self._loaders.has_larger_batches:
             adapt_to_large_blocks()  # Otherwise the pages of a step would be those before the first validation.
         self._backwards_at_steps.append(self._steps.num_backwards)
@@ -223,7 +227,7 @@ class ScriptDetector:
 
     def facts(self, world_size: int) -> ScriptFacts:
         """All facts of the script."""
-        modules = [module for root in self._roots.modules for module in root.modules()]
+        modules = self._modules
         parameters = weights_of(self._roots.modules)
         optimizer = self._steps.primary
         ends = self._step_ends or self._backward_ends
@@ -253,7 +257,7 @@ class ScriptDetector:
             optimizer_forms=forms_of_all(self._steps.stepping),
             uses_closure=self._steps.used_closure,
             counts_evaluations=self._steps.has_counted_evaluations,
-            num_batch_norms=sum(isinstance(m, torch_names.BATCH_NORM) and _reads_batches(m) for m in modules),
+            num_batch_norms=self._statistics.count(modules),
             num_convolutions=sum(isinstance(m, CONVOLUTIONS) for m in modules),
             has_unsafe_loss=self._loss_targets.has_unsafe,
             recurrent_share=self._operands.recurrent_share,
@@ -287,7 +291,7 @@ class ScriptDetector:
             torch_version=str(torch.__version__),
             num_parameters=sum(p.numel() for p in parameters),
             first_step_s=ends[0] - self._started_at if ends else 0.0,
-            step_s=(ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else 0.0,
+            step_s=_usual_step_s(ends, is_async=device != "cpu"),
             num_steps=len(ends),
             leading_size=self._loaders.leading_size,
             call_flops=self._call_flops(),
@@ -313,7 +317,13 @@ class ScriptDetector:
             input_size=self._input_size,
         )
 
+    @property
+    def _modules(self) -> list[torch.nn.Module]:
+        """All modules of the models that the script calls."""
+        return [module for root in self._roots.modules for module in root.modules()]
+
     def _note_inputs(self, inputs: Any) -> None:
+        self._statistics.look(self._modules)
         size = leading_size(inputs)
         if self._input_size is None or size is not None:
             self._input_size = size
@@ -389,6 +399,13 @@ class ScriptDetector:
         return "cpu"
 
 
-def _reads_batches(norm: torch.nn.Module) -> bool:
-    """Whether a BatchNorm layer normalises by the statistics of its batches, rather than by frozen statistics."""
-    return norm.training or getattr(norm, "running_mean", None) is None
+def _usual_step_s(ends: Sequence[float], *, is_async: bool) -> float:
+    """Usual duration of a step in seconds, by the ends of steps; 0 for a single step.
+
+    A script may evaluate its model between two steps, once in many, often after the very first: a mean over few steps
+    would be that of the evaluation. Where the host runs ahead of a device, only the mean tells the device's time.
+    """
+    gaps = [later - earlier for earlier, later in pairwise(ends)]
+    if not gaps:
+        return 0.0
+    return fmean(gaps) if is_async else median_low(gaps)

@@ -67,7 +67,7 @@ def test_batch_norm_accumulation_can_be_allowed():
         ({"uses_closure": True}, "closure"),
         ({"num_backwards_per_step": 2}, "2 backward"),
         ({"num_micro_batches_per_step": 4, "num_backwards_per_step": 4}, "accumulates by itself"),
-        ({"loss_reduction": LossReduction.UNKNOWN}, "did not add up"),
+        ({"loss_reduction": LossReduction.UNKNOWN}, "neither as a mean nor as a sum"),
         ({"loss_reduction": LossReduction.TOKEN_MEAN}, "mean over targets of which micro-batches have different"),
         ({"loader": loader_facts(batch_sampler=BatchSamplerKind.CUSTOM)}, "batch sampler"),
         ({"notes": ("several_loaders",)}, "several loaders"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,14 @@ from autotune.protocol.job import Mode
 from autotune.space.derive import derive_space
 from autotune.study import probing
 from autotune.study.jobs import Jobs
-from autotune.study.probing import WITH_NETWORK, WITHOUT_OUTPUTS, classify_reduction, probe_script, start_afresh
+from autotune.study.probing import (
+    WITH_NETWORK,
+    WITHOUT_OUTPUTS,
+    _num_parts,
+    classify_reduction,
+    probe_script,
+    start_afresh,
+)
 from autotune.study.stop import StopRequest
 from autotune.study.target import make_target
 from autotune.units import MIB
@@ -34,6 +42,21 @@ def test_a_mean_loss_has_parts_like_the_whole():
 
 def test_a_summed_loss_has_parts_that_add_up():
     assert classify(140.0, (72.0, 68.0), mean_scaled_norm=0.5) is LossReduction.SUM
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "number"), [(4096, 16), (128, 16), (100, 10), (12, 12), (26, 13), (17, 17), (2, 2)]
+)
+def test_a_batch_is_divided_into_many_parts_and_not_too_many(batch_size, number):
+    assert _num_parts(batch_size) == number
+
+
+@pytest.mark.parametrize("num_pairs", [32, 100, 256, 4096, 32768])
+def test_a_loss_of_pairs_within_the_batch_is_neither_a_mean_nor_a_sum(num_pairs):
+    """A contrastive loss begins near log(number of pairs); of 4,096 pairs in halves it looked like a mean."""
+    num_parts = _num_parts(num_pairs)
+    parts = (math.log(num_pairs / num_parts),) * num_parts
+    assert classify(math.log(num_pairs), parts) is LossReduction.UNKNOWN
 
 
 @pytest.mark.parametrize("parts", [(4.0, 4.2), (0.3, 0.2), (-2.3, -2.3)])
@@ -115,7 +138,7 @@ class Refused:
             return OneRun(ProbeResult(facts=None, reason="It ended with exit code 1.", log_tail=printed))
         if job.mode is Mode.SPLIT_PROBE and not self.is_clean:
             return OneRun(ProbeResult(facts=None, reason="It ended with exit code 1."))
-        return OneRun(ProbeResult(facts=script_facts(), first_losses=(2.2, 2.4)))
+        return OneRun(ProbeResult(facts=script_facts(), first_losses=(2.2, 2.4) * 8))
 
     def learn(self, printed):
         """Folders that the output names, where they are not known already."""
@@ -157,7 +180,7 @@ class Split:
         if job.mode is Mode.PROBE:
             return OneRun(ProbeResult(facts=script_facts(loss_targets_vary=self.whole_varies)))
         facts = script_facts(loss_targets_vary=self.parts_vary)
-        return OneRun(ProbeResult(facts=facts, first_losses=(2.2, 2.4)))
+        return OneRun(ProbeResult(facts=facts, first_losses=(2.2, 2.4) * 8))
 
 
 class Rising:
@@ -168,7 +191,7 @@ class Rising:
 
     def start(self, job):
         self.modes.append(job.mode)
-        return OneRun(ProbeResult(facts=script_facts(schedule_follows_length=True), first_losses=(2.2, 2.4)))
+        return OneRun(ProbeResult(facts=script_facts(schedule_follows_length=True), first_losses=(2.2, 2.4) * 8))
 
 
 def test_a_batch_that_may_not_be_split_anyway_is_not_split_to_see():

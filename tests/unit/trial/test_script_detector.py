@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.trial.probe.script_detector import NUM_STEPS, ScriptDetector
+from autotune.trial.probe.script_detector import NUM_STEPS, ScriptDetector, _usual_step_s
 
 
 def has_seen_enough(*ends_s: float, is_unclear: bool = False, has_batches: bool = False) -> bool:
@@ -48,3 +48,20 @@ def test_while_it_is_unclear_whether_the_first_batch_is_kept_the_probe_goes_on_b
     assert not has_seen_enough(0.0, 1.4, 2.8, 4.2, is_unclear=True)
     assert not has_seen_enough(*(0.1 * number for number in range(NUM_STEPS)), is_unclear=True)
     assert has_seen_enough(0.0, 10.0, 20.1, is_unclear=True)
+
+
+@pytest.mark.parametrize(
+    ("ends_s", "is_async", "step_s"),
+    [
+        ((0.0, 13.3, 13.6), False, 0.3),
+        ((0.0, 0.001, 0.002, 0.603), True, 0.201),
+        ((0.0, 0.3, 0.7, 1.0), False, 0.3),
+        ((4.0,), False, 0.0),
+    ],
+    ids=["an evaluation after the first step", "a host that runs ahead", "steps alone", "one step"],
+)
+def test_an_evaluation_between_two_steps_is_no_part_of_a_step_on_a_cpu(
+    ends_s: tuple[float, ...], is_async: bool, step_s: float
+) -> None:
+    """A text classifier evaluates at step 0 for 13 s: its steps of 0.3 s were taken for 7 s, and no trial measured."""
+    assert _usual_step_s(ends_s, is_async=is_async) == pytest.approx(step_s)
