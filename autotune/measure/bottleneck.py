@@ -10,8 +10,9 @@ LOADER_DOMINANT_WAIT_FRACTION = 0.2
 LOADER_NOTICEABLE_WAIT_FRACTION = 0.05
 """A twentieth of the time inside `next()` may be noise or an epoch's start; it counts only below the ceiling."""
 
-AT_CEILING_FRACTION = 0.95
-"""A rate this close to the compute-only rate is at its ceiling: near balance they are up to 3 % apart, plus noise."""
+AT_CEILING_FRACTION = 0.9
+"""A rate this close to the compute-only rate is at its ceiling: near balance they are up to 3 % apart, plus noise, and
+the training step takes nine tenths of the time."""
 
 CONTENTION_MIN_GAP = 0.10
 """Contention is named from this gap on: the share of time lost against the compute-only rate, minus the share waited

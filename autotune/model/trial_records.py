@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from autotune.model.checks import check_aware
@@ -92,5 +92,10 @@ def finals_before_latest(trials: Iterable[TrialRecord], finals: Iterable[FinalRe
 def results_of_runs(trials: Iterable[TrialRecord], finals: Iterable[FinalRecord]) -> tuple[TrialResult, ...]:
     """Results of all runs of the script, each once: the first round of the finals may be the trials themselves."""
     of_trials = {trial.number: trial.result for trial in trials}
-    of_finals = (final.result for final in finals if final.result != of_trials.get(final.number))
+    of_finals = (final.result for final in finals if not _is_same_run(final.result, of_trials.get(final.number)))
     return (*of_trials.values(), *of_finals)
+
+
+def _is_same_run(final: TrialResult, trial: TrialResult | None) -> bool:
+    """Whether both are one run; trials may have been read without their ranks."""
+    return trial is not None and replace(final, ranks=()) == replace(trial, ranks=())

@@ -28,7 +28,7 @@ _BOTTLENECK_WORDS: Mapping[str, str] = {
     BottleneckKind.LOADER: "the data loader",
     BottleneckKind.COMPUTE: "the training step itself, which runs as fast as it would without a loader",
     BottleneckKind.HOST: "the host: the device waits for Python to give it work",
-    BottleneckKind.CPU_CONTENTION: "the processors, which loader workers, the training step and other programs share",
+    BottleneckKind.CPU_CONTENTION: "the processors, which the training step shares with workers or other programs",
 }
 
 

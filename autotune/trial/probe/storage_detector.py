@@ -24,6 +24,7 @@ from torch.utils.data import IterableDataset
 from autotune.model.storage_traps import StorageTrap, TrapKind
 from autotune.settings.multiprocessing_context import UNSAFE
 from autotune.trial.probe.main_module import start_method
+from autotune.trial.user_frames import is_users
 
 MAX_DEPTH, MAX_OBJECTS = 4, 200
 """Deepest attribute of an attribute to look at, and most objects."""
@@ -176,14 +177,17 @@ def _few_inside(value: Any) -> tuple[Any, ...]:
 
 
 def _line_of(holder: Any, name: str) -> str:
-    """`file:line` of the statement that sets an attribute; empty when the source is out of sight."""
+    """`file:line` of the user's statement that sets an attribute; empty when the source is out of sight."""
     if holder is None:
         return ""
     try:
         lines, first = inspect.getsourcelines(type(holder))
-        file = Path(inspect.getsourcefile(type(holder)) or "").name
+        source = inspect.getsourcefile(type(holder)) or ""
     except (OSError, TypeError):
         return ""
+    if not is_users(source):
+        return ""  # torch's Subset, for instance, holds the indices that the script gave it.
+    file = Path(source).name
     pattern = re.compile(rf"self\.{re.escape(name)}\s*(:[^=]*)?=[^=]")
     return next((f"{file}:{first + offset}" for offset, line in enumerate(lines) if pattern.search(line)), "")
 

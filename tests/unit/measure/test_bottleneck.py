@@ -24,7 +24,7 @@ def test_without_a_ceiling_there_is_no_fraction_of_it():
 
 
 @pytest.mark.parametrize("device_is_cpu", [False, True])
-@pytest.mark.parametrize(("wait", "fraction"), [(0.75, 0.25), (0.50, 0.50), (0.21, 0.80), (0.06, 0.93)])
+@pytest.mark.parametrize(("wait", "fraction"), [(0.75, 0.25), (0.50, 0.50), (0.21, 0.80), (0.1, 0.89)])
 def test_a_wait_that_explains_the_loss_is_the_loader(wait, fraction, device_is_cpu):
     assert kind_of(100 * fraction, 100.0, wait, device_is_cpu=device_is_cpu) is BottleneckKind.LOADER
 
@@ -45,15 +45,16 @@ def test_a_loss_of_less_than_twice_the_wait_is_the_loader():
     assert kind_of(35.0, 100.0, 0.3, device_is_cpu=True) is BottleneckKind.CPU_CONTENTION
 
 
-@pytest.mark.parametrize("fraction", [0.95, 1.0, 1.01])
+@pytest.mark.parametrize("fraction", [0.92, 0.95, 1.0, 1.01])
 @pytest.mark.parametrize("device_is_cpu", [False, True])
 def test_a_rate_at_its_ceiling_is_compute(fraction, device_is_cpu):
     assert kind_of(100 * fraction, 100.0, 0.03, device_is_cpu=device_is_cpu) is BottleneckKind.COMPUTE
 
 
 def test_a_noticeable_wait_at_the_ceiling_is_compute():
-    assert kind_of(96.0, 100.0, 0.06) is BottleneckKind.COMPUTE
-    assert kind_of(94.0, 100.0, 0.06) is BottleneckKind.LOADER
+    """With a wait of 5 % at 92 % of the rate without a loader, a script was said to be bound by its loader."""
+    assert kind_of(92.0, 100.0, 0.05) is BottleneckKind.COMPUTE
+    assert kind_of(89.0, 100.0, 0.06) is BottleneckKind.LOADER
 
 
 def test_an_idle_device_without_a_wait_is_held_up_by_the_host():

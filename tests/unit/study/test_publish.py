@@ -100,8 +100,10 @@ def test_a_trial_that_is_the_first_round_of_the_finals_is_one_run(folder):
     result = folder.search(max_trials=1)
     with folder.repository() as repository:
         trials, finals = repository.trials("train"), repository.finals("train")
+        without_ranks = repository.trials("train", with_ranks=False)
     assert finals[0].result == trials[0].result
     assert results_of_runs(trials, finals) == (trials[0].result, *(final.result for final in finals[1:]))
+    assert len(results_of_runs(without_ranks, finals)) == len(finals), "a page reads the trials without their ranks"
     durations = [run.durations_s for run in results_of_runs(trials, finals)]
     assert result.measuring_s == sum(parts.get(name, 0.0) for parts in durations for name in MEASURING_PARTS)
 

@@ -166,6 +166,8 @@ def test_many_python_objects_grow_in_workers_and_one_array_does_not():
     assert found(names, num_workers=1)[TrapKind.GROWING_OBJECTS].where == "train.py:5"
     assert not found(Holding(names), num_workers=0)
     assert not found(Holding(torch.arange(200_000)), num_workers=1)
+    part = found(Subset(Holding(0), range(4)), num_workers=1) or found(Subset(Holding(0), names), num_workers=1)
+    assert part[TrapKind.GROWING_OBJECTS].where == "train.py:5", "a line of torch's own is no line of the user"
 
 
 class Decoder:
