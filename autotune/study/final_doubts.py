@@ -95,17 +95,28 @@ def load_words(records: Sequence[FinalRecord], numbers: Collection[int]) -> str:
 
 
 def disturbed_words(records: Sequence[FinalRecord]) -> str:
-    """A sentence on the rounds still disturbed after repeats; empty without a disturbed round."""
+    """A sentence on the rounds still disturbed after repeats; empty without a disturbed round.
+
+    A round that the end of the time cut down to one contender compares nothing, and is left out.
+    """
+    numbers = {number: {record.number for record in records if record.round == number} for number in _rounds(records)}
+    most = max(map(len, numbers.values()), default=0)
+    records = [record for record in records if most == 1 or len(numbers[record.round]) > 1]
     sentences = disturbed_rounds(records)
     if not sentences:
         return ""
-    rounds = {record.round for record in records}
-    rest = "" if {record.round for record in counted(records)} == rounds else " The quiet rounds decided."
+    rounds = _rounds(records)
+    rest = "" if _rounds(counted(records)) == rounds else " The quiet rounds decided."
     first = next(iter(sentences.values()))
     if len(rounds) == 1:
         return f"The only round of the finals was disturbed, for instance: {first}"
     were = "was" if len(sentences) == 1 else "were"
     return f"{len(sentences)} of {len(rounds)} rounds of the finals {were} disturbed, for instance: {first}{rest}"
+
+
+def _rounds(records: Sequence[FinalRecord]) -> set[int]:
+    """The rounds of some runs."""
+    return {record.round for record in records}
 
 
 def failure_words(records: Sequence[FinalRecord], own: int) -> str:

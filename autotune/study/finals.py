@@ -219,7 +219,7 @@ class Finals:
         is_incomplete = is_compared and num_whole - is_known < rounds.num_planned
         hidden = hidden_gain(result, self._standing(running)) if is_incomplete else ""
         told = (*result.told, hidden) if hidden and hidden not in result.told else result.told
-        if of_trials and num_run >= num_planned:  # With fewer rounds, `shortened` says it.
+        if of_trials and num_run >= max(1, num_planned):  # With fewer rounds, `shortened` says it.
             told = (*told, COUNTED_WORDS)
         shortened += PLAIN_WORDS if plain_pair and result.comparison is not None else ""
         return replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,11 +14,12 @@ from autotune.model.outcome import Outcome
 from autotune.model.result import TrialResult
 from autotune.model.search_result import Status
 from autotune.model.surroundings import Surroundings
+from autotune.model.trial_records import FinalRecord
 from autotune.search.history import FinishedTrial
 from autotune.settings import OmpWaitPolicy, Settings
 from autotune.study.budget import NUM_ROUNDS, Budget
 from autotune.study.final_choice import FinalsResult
-from autotune.study.final_doubts import counted
+from autotune.study.final_doubts import counted, disturbed_words
 from autotune.study.final_rates import steadiness_of
 from autotune.study.finals import Finals
 from autotune.study.publish import status_of
@@ -213,6 +215,25 @@ def test_finals_that_contradict_quiet_trials_take_more_rounds_and_stay_in_doubt(
     assert re.match(r"In doubt: the finals say (7.0|6.9)", result.doubt)
     assert "single trials of the same settings said 1.38x" in result.doubt
     assert status(result) is Status.IMPROVED
+
+
+def test_a_round_cut_down_to_one_contender_is_no_disturbed_round() -> None:
+    """ "The time allowed 0 of 2 rounds" stood beside "2 of 2 rounds of the finals were disturbed"."""
+    busy = Surroundings(window_s=8.0, usable_cpus=2.0, foreign_cpus=1.0)
+    runs = [(0, 0), (0, 1), (1, 0)]
+    records = [
+        FinalRecord(
+            round=round_index,
+            number=number,
+            settings=SETTINGS[number],
+            result=measured(100.0, surroundings=busy),
+            finished_at=datetime.now(UTC),
+        )
+        for round_index, number in runs
+    ]
+    assert disturbed_words(records).startswith("The only round of the finals was disturbed")
+    own_alone = [record for record in records if record.number == 0]
+    assert disturbed_words(own_alone).startswith("2 of 2 rounds of the finals were disturbed")
 
 
 def test_disturbed_trials_do_not_speak_against_quiet_finals() -> None:
