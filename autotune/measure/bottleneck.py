@@ -10,9 +10,14 @@ LOADER_DOMINANT_WAIT_FRACTION = 0.2
 LOADER_NOTICEABLE_WAIT_FRACTION = 0.05
 """A twentieth of the time inside `next()` may be noise or an epoch's start; it counts only below the ceiling."""
 
-AT_CEILING_FRACTION = 0.9
-"""A rate this close to the compute-only rate is at its ceiling: near balance they are up to 3 % apart, plus noise, and
-the training step takes nine tenths of the time."""
+LOADER_PLAIN_WAIT_FRACTION = 0.1
+"""A tenth of the time inside `next()` counts near the ceiling too."""
+
+AT_CEILING_FRACTION = 0.95
+"""A rate this close to the compute-only rate is at its ceiling: near balance they are up to 3 % apart, plus noise."""
+
+NEAR_CEILING_FRACTION = 0.9
+"""From this share of the compute-only rate on a short wait does not decide: the step takes nine tenths of the time."""
 
 CONTENTION_MIN_GAP = 0.10
 """Contention is named from this gap on: the share of time lost against the compute-only rate, minus the share waited
@@ -38,7 +43,7 @@ class BottleneckKind(StrEnum):
     LOADER = "loader"
     """The DataLoader does not deliver fast enough."""
     COMPUTE = "compute"
-    """The job trains as fast as without a loader."""
+    """The job trains as fast as without a loader, or up to a tenth slower."""
     HOST = "host"
     """The device waits for the host to launch work: Python, small kernels, copies."""
     CPU_CONTENTION = "cpu_contention"
@@ -105,12 +110,13 @@ def _kind(
             return BottleneckKind.CPU_CONTENTION
     if wait_fraction >= LOADER_DOMINANT_WAIT_FRACTION:
         return BottleneckKind.LOADER
-    is_below_ceiling = ceiling_fraction is not None and ceiling_fraction < AT_CEILING_FRACTION
-    if wait_fraction >= LOADER_NOTICEABLE_WAIT_FRACTION and is_below_ceiling:
+    is_near = ceiling_fraction is not None and ceiling_fraction >= NEAR_CEILING_FRACTION
+    least_wait = LOADER_PLAIN_WAIT_FRACTION if is_near else LOADER_NOTICEABLE_WAIT_FRACTION
+    if wait_fraction >= least_wait and ceiling_fraction is not None and ceiling_fraction < AT_CEILING_FRACTION:
         return BottleneckKind.LOADER
     if busy_fraction is not None and busy_fraction < HOST_MAX_BUSY_FRACTION:
         return BottleneckKind.HOST
-    if ceiling_fraction is not None and not is_below_ceiling:
+    if is_near:
         return BottleneckKind.COMPUTE
     return BottleneckKind.UNKNOWN
 

@@ -112,7 +112,12 @@ def range_at_another_time(ratio: float, low: float, high: float) -> tuple[float,
         ratio: Ratio of the finals, > 0.
         low: Lower end of the interval, > 0.
         high: Upper end of the interval.
+
+    Raises:
+        ValueError: When the three are not in this order, or not above 0.
     """
+    if not 0 < low <= ratio <= high:
+        raise ValueError(f"a range needs 0 < low <= ratio <= high, not {low!r}, {ratio!r}, {high!r}")
     below, above = (math.hypot(math.log(end / ratio), OTHER_TIME_ERROR) for end in (low, high))
     return ratio * math.exp(-below), ratio * math.exp(above)
 

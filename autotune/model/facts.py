@@ -24,6 +24,8 @@ class LossReduction(StrEnum):
     """The time of the search did not suffice for a step with the batch in parts."""
     FAILED = "failed"
     """The script failed in a step with the batch in parts."""
+    INDIVISIBLE = "indivisible"
+    """The batch divides only into more parts than a step can try."""
 
 
 class BatchSamplerKind(StrEnum):

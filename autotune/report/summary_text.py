@@ -209,8 +209,9 @@ def _explanation(result: SearchResult) -> Iterator[str]:
         ratios = result.speedup[0], *range_at_another_time(*result.speedup)
         usual, longest, shortest = (format_seconds(LONG_RUN_H * 3600 / value) for value in ratios)
         yield (
-            f"In the real run, {LONG_RUN_H:.0f} h of training steps take about {usual}; at another time, mostly "
-            f"between {shortest} and {longest}: after the warm-up, loading the data included, without evaluation."
+            f"In the real run, {LONG_RUN_H:.0f} h of training steps take about {usual}. At another time expect "
+            f"{shortest} to {longest}: nine of ten published gains were in such a range. Warm-up and evaluation are "
+            "left out, loading the data is not."
         )
 
 

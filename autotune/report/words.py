@@ -26,7 +26,7 @@ OUTCOME_WORDS: Mapping[Outcome, str] = {
 
 _BOTTLENECK_WORDS: Mapping[str, str] = {
     BottleneckKind.LOADER: "the data loader",
-    BottleneckKind.COMPUTE: "the training step itself, which runs as fast as it would without a loader",
+    BottleneckKind.COMPUTE: "the training step itself; a faster loader would gain a tenth at most",
     BottleneckKind.HOST: "the host: the device waits for Python to give it work",
     BottleneckKind.CPU_CONTENTION: "the processors, which the training step shares with workers or other programs",
 }

@@ -84,16 +84,20 @@ def try_shares_of_cores(state: PlanState) -> None:
 def fewer_threads_beside_workers(state: PlanState) -> None:
     """On an accelerator: halves the threads of an operation while that is faster, where workers crowd the cores.
 
+    Where fewer threads helped, or are not to be had, threads that sleep between operations follow.
+
     The threads of an operation wait for each other, and for longer when a worker holds a core. Domain adaptation beside
     an H200, with 16 workers and 16 threads on 16 cores, concatenates the images of two loaders on the CPU: 1,628 images
     per second, 4,710 with 8 threads, 5,540 when these sleep between operations.
     """
-    while _is_crowded(state):
+    own = state.best.intra_op_threads
+    while _is_crowded(state) and state.best.intra_op_threads > 1 and state.choices("intra_op_threads"):
         fewer = state.at_most("intra_op_threads", state.best.intra_op_threads // 2)
         if not state.consider({"intra_op_threads": fewer}, THREADS_STAGE):
             break
+    has_helped, is_fixed = state.best.intra_op_threads < own, len(state.choices("intra_op_threads")) < 2
     sleeping: dict[str, Value] = {"omp_wait_policy": OmpWaitPolicy.PASSIVE.value}
-    if _is_crowded(state) and state.limits.can_go_on(state.changed(sleeping)):
+    if (has_helped or is_fixed) and _is_crowded(state) and state.limits.can_go_on(state.changed(sleeping)):
         state.consider(sleeping, THREADS_STAGE)
 
 
@@ -101,9 +105,8 @@ def _is_crowded(state: PlanState) -> bool:
     """True when workers and threads outnumber the cores, and the best trial loses time beside the wait for data."""
     best, trial = state.best, state.visited.get(state.best)
     num_busy = best.num_workers * state.limits.num_loaders + best.intra_op_threads
-    if len(state.choices("intra_op_threads")) < 2 or best.intra_op_threads < 2 or num_busy <= _cpus(state):
-        return False
-    if trial is None or not trial.samples_per_second:
+    is_alone = not best.num_workers or best.intra_op_threads < 2
+    if is_alone or num_busy <= _cpus(state) or trial is None or not trial.samples_per_second:
         return False
     compute, wait = state.bounds.compute_rate(best), trial.data_wait_fraction or 0.0
     found = diagnose(trial.samples_per_second, compute, wait, device_is_cpu=False)

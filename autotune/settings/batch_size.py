@@ -94,9 +94,11 @@ def _why_no_sum(loss_reduction: str) -> str:
     """Why the losses of micro-batches do not add up to the loss of the batch; empty when the sum is right."""
     if loss_reduction == "unknown":
         return (
-            "the losses of a batch in parts were neither as a mean nor as a sum that of the whole batch: its samples "
-            "count together, or each call draws random numbers"
+            "the batch in parts had another loss or gradient than the whole batch: a sample's loss may depend on the "
+            "other samples, or on random numbers"
         )
+    if loss_reduction == "indivisible":
+        return "the batch divides only into single samples, or nearly so"
     if loss_reduction == "no_time":
         return "the search's time does not suffice for a first step with the batch in parts (--time)"
     if loss_reduction == "failed":

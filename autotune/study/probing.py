@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePath
+from statistics import fmean, stdev
 
 from autotune.errors import AutotuneError, EveryTrialFailedError, NoFeasibleSettingsError, UsageError
 from autotune.model.events import Notice, OnEvent, ProbeFinished, ProbeStarted
@@ -36,13 +38,22 @@ from autotune.study.target import Target
 from autotune.units import format_seconds
 
 AGREEMENT = 0.2
-"""Relative difference up to which a split loss counts as equal to the whole loss: dropout and augmentation draw other
-numbers for the parts."""
+"""Largest relative difference up to which a split loss counts as equal to the whole loss: dropout and augmentation draw
+other numbers for the parts."""
 GRADIENT_AGREEMENT = 0.35
 """Relative difference up to which the norms of two gradients count as equal."""
+NOISE_FACTOR, LEAST_NOISE = 4.0, 0.03
+"""Standard errors of the mean of four parts or more up to which their loss counts as equal, plus a share for what the
+parts do not show. A part of 0.5 of a contrastive loss beside a loss of classes is 0.86 of the whole in sixteenths."""
+PARTS_WITH_NOISE = 4
+"""Fewest parts that show the noise of a loss."""
 MOST_PARTS = 16
-"""Most parts of the batch, unless it divides into no fewer. The loss of a contrastive pair grows with the logarithm of
-the batch, so that halves of 4,096 pairs have 0.92 of the whole loss, sixteenths 0.67."""
+"""Most parts of the batch, if it divides into so few. The loss of a contrastive pair grows with the logarithm of the
+batch, so that halves of 4,096 pairs have 0.92 of the whole loss, sixteenths 0.67."""
+SAMPLES_IN_PART = 4
+"""Fewest samples of a part, if possible: of single samples scripts lose a dimension, and BatchNorm needs several."""
+TOO_MANY_PARTS = 64
+"""More parts would make the step many times as long."""
 RUNS_OF_AN_ANSWER = 4
 """Fewest runs of a verified answer: the baseline and another trial, twice each. A step with the batch in parts comes
 only if the time suffices for these runs too, each as long as the probe."""
@@ -335,7 +346,9 @@ def _reduction(facts: ScriptFacts, jobs: Jobs, run: Probing) -> LossReduction:
     script_settings = script_settings_of(facts)
     batch_size = script_settings.batch_size
     assert batch_size is not None
-    num_parts = _num_parts(batch_size)
+    num_parts = _num_parts(batch_size, splits_batch_norm=facts.num_batch_norms > 0)
+    if num_parts > TOO_MANY_PARTS:
+        return LossReduction.INDIVISIBLE
     settings = replace(script_settings, batch_size=batch_size // num_parts, grad_accum_steps=num_parts)
     result = run(replace(jobs, facts=facts, script_settings=script_settings).split_probe(settings))
     if result.facts is None:
@@ -352,10 +365,19 @@ def _reduction(facts: ScriptFacts, jobs: Jobs, run: Probing) -> LossReduction:
     return LossReduction.TOKEN_MEAN if reduction is LossReduction.MEAN and varies else reduction
 
 
-def _num_parts(batch_size: int) -> int:
-    """The number of equal parts of a batch: many, but not so many that the step takes much longer."""
+def _num_parts(batch_size: int, *, splits_batch_norm: bool = False) -> int:
+    """The number of equal parts of a batch: many, each of several samples if possible; few where BatchNorm is split."""
     divisors = [number for number in range(2, batch_size + 1) if batch_size % number == 0]
-    return max((number for number in divisors if number <= MOST_PARTS), default=divisors[0])
+    several = [number for number in divisors if number <= MOST_PARTS and batch_size // number >= SAMPLES_IN_PART]
+    return divisors[0] if splits_batch_norm or not several else several[-1]
+
+
+def _agreement(part_losses: tuple[float, ...]) -> float:
+    """Relative difference up to which the loss of parts counts as equal to the whole loss."""
+    if len(part_losses) < PARTS_WITH_NOISE:
+        return AGREEMENT
+    error = stdev(part_losses) / math.sqrt(len(part_losses))
+    return min(AGREEMENT, NOISE_FACTOR * error / abs(fmean(part_losses) or 1.0) + LEAST_NOISE)
 
 
 def classify_reduction(
@@ -376,10 +398,10 @@ def classify_reduction(
     num_parts = len(part_losses)
     if whole_loss == 0:
         return LossReduction.UNKNOWN
-    total = sum(part_losses) / whole_loss
-    if abs(total / num_parts - 1) <= AGREEMENT:
+    total, agreement = sum(part_losses) / whole_loss, _agreement(part_losses)
+    if abs(total / num_parts - 1) <= agreement:
         reduction, expected_norm = LossReduction.MEAN, 1.0
-    elif abs(total - 1) <= AGREEMENT:
+    elif abs(total - 1) <= agreement:
         reduction, expected_norm = LossReduction.SUM, 1.0 / num_parts
     else:
         return LossReduction.UNKNOWN

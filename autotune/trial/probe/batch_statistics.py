@@ -8,45 +8,48 @@ import torch
 
 from autotune.trial.torch import torch_names
 
-RUNNING = ("running_mean", "running_var")
-"""Buffers of a layer that follows the statistics of its batches."""
+RUNNING = frozenset({"running_mean", "running_var", "running_std"})
+"""Usual names for the buffers of a layer that follows the statistics of its batches."""
 INSTANCE_NORMS = (torch.nn.InstanceNorm1d, torch.nn.InstanceNorm2d, torch.nn.InstanceNorm3d)
 """Layers that normalise each sample by itself, and may follow the statistics all the same."""
 
-State = tuple[tuple[int, int], ...]
-"""Identity and version of each running buffer."""
-
 
 class BatchStatistics:
-    """Tells a layer of another author by running buffers that move from step to step; frozen ones stay."""
+    """Tells a layer of another author by running buffers that move; frozen ones stay."""
 
     def __init__(self) -> None:
-        self._first: dict[int, State] = {}
+        self._first: dict[int, list[torch.Tensor]] = {}
 
     def look(self, modules: Iterable[torch.nn.Module]) -> None:
-        """Remembers the running buffers of layers not seen before."""
+        """Remembers the values of the running buffers of layers not seen before."""
         for module in _others(modules):
-            self._first.setdefault(id(module), _state_of(module))
+            if id(module) not in self._first:
+                self._first[id(module)] = [buffer.detach().clone() for buffer in _running(module)]
 
     def count(self, modules: Iterable[torch.nn.Module]) -> int:
         """The number of layers whose output for a sample depends on the rest of its batch."""
         every = list(modules)
-        num_moved = sum(self._first.get(id(one), ()) not in ((), _state_of(one)) for one in _others(every))
+        num_moved = sum(self._has_moved(module) for module in _others(every))
         return num_moved + sum(isinstance(one, torch_names.BATCH_NORM) and _reads_batches(one) for one in every)
+
+    def _has_moved(self, module: torch.nn.Module) -> bool:
+        first = self._first.get(id(module))
+        if first is None:
+            return False
+        # By their values: torch's own kernel moves the buffers without another version.
+        return any(not torch.equal(before, now) for before, now in zip(first, _running(module), strict=False))
 
 
 def _others(modules: Iterable[torch.nn.Module]) -> Iterator[torch.nn.Module]:
-    """Layers with running buffers that are not torch's."""
+    """Layers with running buffers, but torch's norms."""
     for module in modules:
-        if not isinstance(module, (torch_names.BATCH_NORM, *INSTANCE_NORMS)) and _state_of(module):
+        if not isinstance(module, (torch_names.BATCH_NORM, *INSTANCE_NORMS)) and _running(module):
             yield module
 
 
-def _state_of(module: torch.nn.Module) -> State:
-    """The state of both running buffers; empty without them."""
-    buffers = [dict(module.named_buffers(recurse=False)).get(name) for name in RUNNING]
-    known = [buffer for buffer in buffers if buffer is not None]
-    return tuple((id(buffer), buffer._version) for buffer in known) if len(known) == len(RUNNING) else ()
+def _running(module: torch.nn.Module) -> list[torch.Tensor]:
+    """The running buffers of a layer itself, in the order of their names."""
+    return [buffer for name, buffer in sorted(module.named_buffers(recurse=False)) if name in RUNNING]
 
 
 def _reads_batches(norm: torch.nn.Module) -> bool:

@@ -116,6 +116,7 @@ class ProbeSession:
         self._detector.batch_uses.end_looking()
         self._validation.called(with_gradients)
         self._host_validation.called(with_gradients)
+        self._detector.called(with_gradients)
 
     def _backward(self, _: torch.Tensor | None) -> None:
         """Ends the probe of a script that updates its parameters by hand, and so never steps an optimizer."""

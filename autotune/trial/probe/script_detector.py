@@ -7,9 +7,9 @@ import resource
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
-from statistics import fmean, median, median_low
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -95,6 +95,8 @@ class ScriptDetector:
         """Threads that set the number of threads; torch keeps the number per thread."""
         self._autocast_dtypes: set[str] = set()
         self._step_ends: list[float] = []
+        self._evaluated: set[int] = set()
+        """Numbers of the steps before which the model ran without gradients."""
         self._pages: list[int] = []
         """Pages that the process had asked the system for by the end of every step."""
         self._backward_ends: list[float] = []
@@ -203,6 +205,11 @@ class ScriptDetector:
             if math.isfinite(value):
                 self.first_losses.append(value)
 
+    def called(self, with_gradients: bool) -> None:
+        """Notes a call of a module; a call without gradients after a step is an evaluation, or a part of each step."""
+        if not with_gradients:
+            self._evaluated.add(len(self._step_ends))
+
     def grad_norm_before(self, optimizer: torch.optim.Optimizer) -> None:
         """Notes the norm of the first step's gradients, before the step; a closure makes gradients within the step."""
         if self._grad_norm is None and not self._steps.used_closure:
@@ -291,7 +298,7 @@ class ScriptDetector:
             torch_version=str(torch.__version__),
             num_parameters=sum(p.numel() for p in parameters),
             first_step_s=ends[0] - self._started_at if ends else 0.0,
-            step_s=_usual_step_s(ends, is_async=device != "cpu"),
+            step_s=_usual_step_s(ends, self._evaluated if self._step_ends else ()),
             num_steps=len(ends),
             leading_size=self._loaders.leading_size,
             call_flops=self._call_flops(),
@@ -399,13 +406,14 @@ class ScriptDetector:
         return "cpu"
 
 
-def _usual_step_s(ends: Sequence[float], *, is_async: bool) -> float:
-    """Usual duration of a step in seconds, by the ends of steps; 0 for a single step.
+def _usual_step_s(ends: Sequence[float], evaluated: Collection[int] = ()) -> float:
+    """Mean duration of a step in seconds, by the ends of steps; 0 for a single step.
 
-    A script may evaluate its model between two steps, once in many, often after the very first: a mean over few steps
-    would be that of the evaluation. Where the host runs ahead of a device, only the mean tells the device's time.
+    Args:
+        ends: Times of the ends of steps, in order.
+        evaluated: Numbers of the steps before which the model ran without gradients. An evaluation comes once in many
+            steps, often right after the first, and is left out; a call in every step is a part of the step.
     """
-    gaps = [later - earlier for earlier, later in pairwise(ends)]
-    if not gaps:
-        return 0.0
-    return fmean(gaps) if is_async else median_low(gaps)
+    gaps = {number: later - earlier for number, (earlier, later) in enumerate(pairwise(ends), start=1)}
+    alone = [gap for number, gap in gaps.items() if number not in evaluated] or [*gaps.values()]
+    return fmean(alone) if alone else 0.0

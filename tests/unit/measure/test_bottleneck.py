@@ -55,6 +55,7 @@ def test_a_noticeable_wait_at_the_ceiling_is_compute():
     """With a wait of 5 % at 92 % of the rate without a loader, a script was said to be bound by its loader."""
     assert kind_of(92.0, 100.0, 0.05) is BottleneckKind.COMPUTE
     assert kind_of(89.0, 100.0, 0.06) is BottleneckKind.LOADER
+    assert kind_of(91.0, 100.0, 0.19) is BottleneckKind.LOADER
 
 
 def test_an_idle_device_without_a_wait_is_held_up_by_the_host():

@@ -391,3 +391,8 @@ def test_rounds_in_a_process_of_earlier_runs_make_the_interval_longer_by_their_s
 )
 def test_at_another_time_a_narrow_interval_is_much_longer_and_a_long_one_hardly(interval, expected):
     assert range_at_another_time(*interval) == pytest.approx(expected, abs=2e-3)
+
+
+def test_a_ratio_outside_its_interval_has_no_range():
+    with pytest.raises(ValueError, match="0 < low <= ratio <= high"):
+        range_at_another_time(1.2, 0.0, 1.5)

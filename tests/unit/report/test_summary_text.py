@@ -29,10 +29,11 @@ These settings train 2.41x [2.35, 2.47] as many samples per second as yours.
     at least 1.40x  num_workers (trials 5 and 7)
 
   Your settings are bound by the data loader; 61% of the time goes into waiting for data.
-  Now it is bound by the training step itself, which runs as fast as it would without a loader.
+  Now it is bound by the training step itself; a faster loader would gain a tenth at most.
   Without any loader your settings would train 3,300 samples per second.
-  In the real run, 10 h of training steps take about 4 h 8 min; at another time, mostly between \
-3 h 48 min and 4 h 30 min: after the warm-up, loading the data included, without evaluation.
+  In the real run, 10 h of training steps take about 4 h 8 min. At another time expect \
+3 h 48 min to 4 h 30 min: nine of ten published gains were in such a range. Warm-up and evaluation are left out, \
+loading the data is not.
 
   37 trials in 14 min 2 s, 6 min 40 s of it measuring: 30 measured, 4 over the memory cap, 3 failed, \
 2 left out because they would have needed more memory than the cap.

@@ -351,6 +351,19 @@ def test_threads_that_crowd_the_workers_on_an_accelerators_host_are_halved_befor
     assert sleeping == replace(half, omp_wait_policy=OmpWaitPolicy.PASSIVE)
 
 
+@pytest.mark.parametrize(("threads", "is_tried"), [((1, 2, 4), False), ((4,), True)], ids=["no help", "fixed"])
+def test_threads_sleep_where_fewer_helped_or_are_not_to_be_had(threads, is_tried):
+    space = accelerator(num_workers=2, intra_op_threads=threads, omp_wait_policy=("default", "passive"))
+    baseline = trial(0, own(space), 20.0, compute=100.0, wait=0.5)
+    tried = [baseline, trial(1, settings_of(space, baseline, cpus=4.0), 40.0, compute=200.0, wait=0.01)]
+    if not is_tried:
+        tried.append(trial(2, settings_of(space, *tried, cpus=4.0), 39.0, compute=200.0, wait=0.01))
+        assert tried[-1].settings.intra_op_threads == 2
+    following = next_of(space, *tried, cpus=4.0)
+    is_asleep = not isinstance(following, PlanFinished) and following.settings.omp_wait_policy is OmpWaitPolicy.PASSIVE
+    assert is_asleep is is_tried
+
+
 @pytest.mark.parametrize(
     ("rate", "wait", "cpus"),
     [(190.0, 0.01, 4.0), (60.0, 0.7, 4.0), (40.0, 0.01, 16.0)],

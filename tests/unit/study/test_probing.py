@@ -27,7 +27,7 @@ from autotune.study.probing import (
 from autotune.study.stop import StopRequest
 from autotune.study.target import make_target
 from autotune.units import MIB
-from tests.unit.facts import cpu_machine, script_facts, search_spec
+from tests.unit.facts import cpu_machine, loader_facts, script_facts, search_spec
 
 
 def classify(whole, parts, whole_norm=1.0, mean_scaled_norm=1.0):
@@ -45,18 +45,34 @@ def test_a_summed_loss_has_parts_that_add_up():
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "number"), [(4096, 16), (128, 16), (100, 10), (12, 12), (26, 13), (17, 17), (2, 2)]
+    ("batch_size", "number"),
+    [(4096, 16), (128, 16), (100, 10), (32, 8), (16, 4), (12, 3), (26, 2), (17, 17), (2, 2), (67, 67)],
 )
-def test_a_batch_is_divided_into_many_parts_and_not_too_many(batch_size, number):
+def test_a_batch_is_divided_into_many_parts_of_several_samples(batch_size, number):
     assert _num_parts(batch_size) == number
+    assert _num_parts(batch_size, splits_batch_norm=True) == min(n for n in range(2, 100) if batch_size % n == 0)
 
 
 @pytest.mark.parametrize("num_pairs", [32, 100, 256, 4096, 32768])
-def test_a_loss_of_pairs_within_the_batch_is_neither_a_mean_nor_a_sum(num_pairs):
+@pytest.mark.parametrize("beside", [0.0, 1.0, 2.0])
+def test_a_loss_of_pairs_within_the_batch_is_neither_a_mean_nor_a_sum(num_pairs, beside):
     """A contrastive loss begins near log(number of pairs); of 4,096 pairs in halves it looked like a mean."""
     num_parts = _num_parts(num_pairs)
-    parts = (math.log(num_pairs / num_parts),) * num_parts
-    assert classify(math.log(num_pairs), parts) is LossReduction.UNKNOWN
+    alone = beside * math.log(num_pairs)
+    parts = [math.log(num_pairs / num_parts) + alone * (1 + 0.01 * (-1) ** number) for number in range(num_parts)]
+    assert classify(math.log(num_pairs) + alone, tuple(parts)) is LossReduction.UNKNOWN
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02, 0.3])
+def test_a_mean_of_noisy_samples_stays_a_mean(noise):
+    parts = tuple(2.3 * (1 + noise * (-1) ** number) for number in range(16))
+    assert classify(2.3 * (1 + min(0.02, noise)), parts) is LossReduction.MEAN
+
+
+def test_a_batch_of_a_large_prime_number_is_not_tried_in_single_samples():
+    runner = Split(loader=loader_facts(batch_size=67))
+    assert probe_under("1GiB", runner).loss_reduction is LossReduction.INDIVISIBLE
+    assert runner.modes == [Mode.PROBE]
 
 
 @pytest.mark.parametrize("parts", [(4.0, 4.2), (0.3, 0.2), (-2.3, -2.3)])
@@ -173,12 +189,13 @@ def test_a_probe_is_run_again_where_layers_did_not_reach_and_where_its_own_outpu
 class Split:
     """A runner of a script whose loss is the mean of its parts'; whether their targets differ, as either run says."""
 
-    def __init__(self, *, whole_varies=False, parts_vary=False):
-        self.whole_varies, self.parts_vary = whole_varies, parts_vary
+    def __init__(self, *, whole_varies=False, parts_vary=False, **facts):
+        self.whole_varies, self.parts_vary, self.facts, self.modes = whole_varies, parts_vary, facts, []
 
     def start(self, job):
+        self.modes.append(job.mode)
         if job.mode is Mode.PROBE:
-            return OneRun(ProbeResult(facts=script_facts(loss_targets_vary=self.whole_varies)))
+            return OneRun(ProbeResult(facts=script_facts(loss_targets_vary=self.whole_varies, **self.facts)))
         facts = script_facts(loss_targets_vary=self.parts_vary)
         return OneRun(ProbeResult(facts=facts, first_losses=(2.2, 2.4) * 8))
 
@@ -212,11 +229,12 @@ class SplitEnds(Split):
 
     def __init__(self, **ending):
         super().__init__()
-        self.modes, self.ending = [], ending
+        super().__init__()
+        self.ending = ending
 
     def start(self, job):
-        self.modes.append(job.mode)
-        return super().start(job) if job.mode is Mode.PROBE else OneRun(ProbeResult(facts=None, **self.ending))
+        run = super().start(job)
+        return run if job.mode is Mode.PROBE else OneRun(ProbeResult(facts=None, **self.ending))
 
 
 @pytest.mark.parametrize(
@@ -230,7 +248,7 @@ def test_a_step_in_parts_that_was_not_seen_is_no_loss_that_does_not_add_up(endin
     facts = probe_under("1GiB", SplitEnds(**ending))
     assert facts.loss_reduction is reduction
     reasons = dict(derive_space(facts, cpu_machine(), search_spec()).refused)
-    assert words in reasons["batch_size"] and "add up" not in reasons["batch_size"]
+    assert words in reasons["batch_size"] and "another loss" not in reasons["batch_size"]
 
 
 @pytest.mark.parametrize(("probe_s", "modes"), [(8.0, [Mode.PROBE, Mode.SPLIT_PROBE]), (12.0, [Mode.PROBE])])

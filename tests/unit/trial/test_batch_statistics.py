@@ -24,6 +24,21 @@ class OwnNorm(torch.nn.Module):
         return (x - self.running_mean) / self.running_var.sqrt()
 
 
+class ByKernel(OwnNorm):
+    """A norm that hands its buffers to torch's own function."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.batch_norm(x, self.running_mean, self.running_var, training=True)
+
+
+class NewBuffers(OwnNorm):
+    """A norm that assigns its buffers anew."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.running_mean = 0.9 * self.running_mean + 0.1 * x.mean(0)
+        return x - self.running_mean
+
+
 @pytest.mark.parametrize(
     ("layer", "number"),
     [
@@ -33,6 +48,8 @@ class OwnNorm(torch.nn.Module):
         (torch.nn.LayerNorm(3), 0),
         (torch.nn.InstanceNorm1d(3, track_running_stats=True), 0),
         (OwnNorm(), 1),
+        (ByKernel(), 1),
+        (NewBuffers(), 1),
         (OwnNorm(is_frozen=True), 0),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, torch.nn.Module) else str(value),

@@ -51,17 +51,18 @@ def test_while_it_is_unclear_whether_the_first_batch_is_kept_the_probe_goes_on_b
 
 
 @pytest.mark.parametrize(
-    ("ends_s", "is_async", "step_s"),
+    ("ends_s", "evaluated", "step_s"),
     [
-        ((0.0, 13.3, 13.6), False, 0.3),
-        ((0.0, 0.001, 0.002, 0.603), True, 0.201),
-        ((0.0, 0.3, 0.7, 1.0), False, 0.3),
-        ((4.0,), False, 0.0),
+        ((0.0, 13.3, 13.6), {1}, 0.3),
+        ((0.0, 0.001, 0.002, 0.603), set(), 0.201),
+        ((0.0, 0.05, 2.0, 2.05, 4.0), set(), 1.0),
+        ((0.0, 0.4, 0.8), {0, 1, 2}, 0.4),
+        ((4.0,), {0}, 0.0),
     ],
-    ids=["an evaluation after the first step", "a host that runs ahead", "steps alone", "one step"],
+    ids=["an evaluation", "a host that runs ahead", "two workers", "a teacher in each step", "one step"],
 )
-def test_an_evaluation_between_two_steps_is_no_part_of_a_step_on_a_cpu(
-    ends_s: tuple[float, ...], is_async: bool, step_s: float
+def test_an_evaluation_between_two_steps_is_no_part_of_a_step(
+    ends_s: tuple[float, ...], evaluated: set[int], step_s: float
 ) -> None:
     """A text classifier evaluates at step 0 for 13 s: its steps of 0.3 s were taken for 7 s, and no trial measured."""
-    assert _usual_step_s(ends_s, is_async=is_async) == pytest.approx(step_s)
+    assert _usual_step_s(ends_s, evaluated) == pytest.approx(step_s)
