@@ -32,6 +32,8 @@ MANY_OBJECTS = 200_000
 """Python objects in a dataset from which copies in workers matter: some 20 MB at 100 bytes each."""
 SPAWN_ONLY = ("decord", "lance", "nvidia.dali", "PyNvVideoCodec")
 """Libraries whose handles do not survive a fork."""
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Folders of packages that others wrote."""
 ARCHIVES = (zipfile.ZipFile, tarfile.TarFile)
 WORKER_INFO = "get_worker_info"
 OF_POSITION = frozenset({"pread", "preadv"})
@@ -54,8 +56,10 @@ def traps_of(loader: Any, place: str) -> tuple[StorageTrap, ...]:
         if kind is TrapKind.FILE_SHARED and _has_own_position(holder, name, loader):
             continue
         if kind is not None:
-            shown = name if holder is None else f"self.{name}"
-            found.append(StorageTrap(kind=kind, name=shown, where=_line_of(holder, name) or place))
+            line = _line_of(holder, name)
+            owner = "self" if line else f"{type(holder).__name__}"
+            shown = name if holder is None else f"{owner}.{name}"
+            found.append(StorageTrap(kind=kind, name=shown, where=line or place))
     return tuple({(trap.kind, trap.where): trap for trap in found}.values())
 
 
@@ -185,8 +189,8 @@ def _line_of(holder: Any, name: str) -> str:
         source = inspect.getsourcefile(type(holder)) or ""
     except (OSError, TypeError):
         return ""
-    if not is_users(source):
-        return ""  # torch's Subset, for instance, holds the indices that the script gave it.
+    if not is_users(source) or INSTALLED & {*Path(source).parts}:
+        return ""  # torch's Subset and torchvision's ImageFolder, for instance, hold what the script gave them.
     file = Path(source).name
     pattern = re.compile(rf"self\.{re.escape(name)}\s*(:[^=]*)?=[^=]")
     return next((f"{file}:{first + offset}" for offset, line in enumerate(lines) if pattern.search(line)), "")
