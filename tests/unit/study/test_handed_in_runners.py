@@ -23,7 +23,7 @@ from autotune.study.preview import preview
 from autotune.study.searching import search
 from autotune.verdict.aggregate import measurement_of
 from tests.unit.diagnoses import observation
-from tests.unit.facts import script_facts, search_spec
+from tests.unit.facts import loader_facts, script_facts, search_spec
 from tests.unit.runner.samples import rank
 
 ADDED_LATER = ("matmul_precision", "activation_checkpointing")
@@ -126,7 +126,9 @@ def test_the_same_seeds_over_the_same_recording_give_the_same_trials(spec, tmp_p
 
 @pytest.mark.parametrize("reduction", list(LossReduction))
 def test_the_probe_of_an_imagined_script_learns_the_reduction_that_its_facts_name(spec, reduction):
-    facts = script_facts(loss_reduction=reduction, loss_targets_vary=reduction is LossReduction.TOKEN_MEAN)
+    loader = loader_facts(batch_size=67) if reduction is LossReduction.INDIVISIBLE else loader_facts()
+    varies = reduction is LossReduction.TOKEN_MEAN
+    facts = script_facts(loss_reduction=reduction, loss_targets_vary=varies, loader=loader)
     found = preview(
         spec(), run_probe=True, on_event=lambda event: None, open_runner=Opened(FunctionRunner(lambda _: 1.0, facts))
     )
