@@ -77,7 +77,7 @@ def test_a_job_is_searched_from_the_command_to_the_config(running: Service, proj
 
 
 def test_a_job_is_stopped_resumed_paused_and_cancelled(running: Service, project: Project) -> None:
-    server = running.serve(variables=IMAGINED)
+    server = running.serve(variables={**IMAGINED, "TEST_TRIAL_S": "1"})  # The stop is to come before the last trial.
     client = running.client
     job = client.submit("demo", "train.py", options=LONG)
     running.until_event(job.id, "trial_finished")
