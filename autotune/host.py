@@ -220,7 +220,7 @@ def has_bf16_instructions(proc: Path | None = None) -> bool:
 
 
 def _cpuinfo(fields: tuple[str, ...], proc: Path | None = None) -> str:
-    """The first value of one of these fields in the kernel's words on the processors; empty without such a field."""
+    """The value of the first line of `/proc/cpuinfo` that begins with one of the fields; empty without such a line."""
     try:
         lines = ((proc or PROC) / "cpuinfo").read_text().splitlines()
     except OSError:

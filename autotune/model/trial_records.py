@@ -97,5 +97,5 @@ def results_of_runs(trials: Iterable[TrialRecord], finals: Iterable[FinalRecord]
 
 
 def _is_same_run(final: TrialResult, trial: TrialResult | None) -> bool:
-    """Whether both are one run; trials may have been read without their ranks."""
+    """Whether a final and a trial are the same run; the trial may lack the reports of the ranks."""
     return trial is not None and replace(final, ranks=()) == replace(trial, ranks=())

@@ -97,7 +97,7 @@ def load_words(records: Sequence[FinalRecord], numbers: Collection[int]) -> str:
 def disturbed_words(records: Sequence[FinalRecord]) -> str:
     """A sentence on the rounds still disturbed after repeats; empty without a disturbed round.
 
-    A round that the end of the time cut down to one contender compares nothing, and is left out.
+    Rounds cut down to one contender for want of time compare nothing, and do not count.
     """
     numbers = {number: {record.number for record in records if record.round == number} for number in _rounds(records)}
     most = max(map(len, numbers.values()), default=0)

@@ -43,8 +43,8 @@ other numbers for the parts."""
 GRADIENT_AGREEMENT = 0.35
 """Relative difference up to which the norms of two gradients count as equal."""
 NOISE_FACTOR, LEAST_NOISE = 4.0, 0.03
-"""Standard errors of the mean of four parts or more up to which their loss counts as equal, plus a share for what the
-parts do not show. A part of 0.5 of a contrastive loss beside a loss of classes is 0.86 of the whole in sixteenths."""
+"""Allowed difference of the mean loss of four parts or more from the whole loss: so many standard errors, and a share
+of the loss for other noise. A contrastive loss of weight 0.5 beside a loss of classes differs by 0.14 in sixteenths."""
 PARTS_WITH_NOISE = 4
 """Fewest parts that show the noise of a loss."""
 MOST_PARTS = 16

@@ -1,4 +1,4 @@
-"""Counts the layers that normalise by the statistics of their batches: torch's, and those that others wrote."""
+"""Counts BatchNorm layers: torch's classes, and layers of the same effect in the script or another package."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from autotune.trial.torch import torch_names
 
 RUNNING = frozenset({"running_mean", "running_var", "running_std"})
-"""Usual names for the buffers of a layer that follows the statistics of its batches."""
+"""Usual names of the buffers for running statistics."""
 INSTANCE_NORMS = (torch.nn.InstanceNorm1d, torch.nn.InstanceNorm2d, torch.nn.InstanceNorm3d)
-"""Layers that normalise each sample by itself, and may follow the statistics all the same."""
+"""Layers with running statistics that normalise each sample alone."""
 
 
 class BatchStatistics:
-    """Tells a layer of another author by running buffers that move; frozen ones stay."""
+    """Watches running statistics: a layer whose statistics change reads whole batches, a frozen layer does not."""
 
     def __init__(self) -> None:
         self._first: dict[int, list[torch.Tensor]] = {}
@@ -27,7 +27,7 @@ class BatchStatistics:
                 self._first[id(module)] = [buffer.detach().clone() for buffer in _running(module)]
 
     def count(self, modules: Iterable[torch.nn.Module]) -> int:
-        """The number of layers whose output for a sample depends on the rest of its batch."""
+        """The number of layers with an output that mixes the samples of a batch."""
         every = list(modules)
         num_moved = sum(self._has_moved(module) for module in _others(every))
         return num_moved + sum(isinstance(one, torch_names.BATCH_NORM) and _reads_batches(one) for one in every)
@@ -36,22 +36,22 @@ class BatchStatistics:
         first = self._first.get(id(module))
         if first is None:
             return False
-        # By their values: torch's own kernel moves the buffers without another version.
+        # Values, since a kernel of torch changes buffers without raising their version.
         return any(not torch.equal(before, now) for before, now in zip(first, _running(module), strict=False))
 
 
 def _others(modules: Iterable[torch.nn.Module]) -> Iterator[torch.nn.Module]:
-    """Layers with running buffers, but torch's norms."""
+    """Layers with running statistics outside the classes of torch."""
     for module in modules:
         if not isinstance(module, (torch_names.BATCH_NORM, *INSTANCE_NORMS)) and _running(module):
             yield module
 
 
 def _running(module: torch.nn.Module) -> list[torch.Tensor]:
-    """The running buffers of a layer itself, in the order of their names."""
+    """The running buffers of a layer, in the order of names."""
     return [buffer for name, buffer in sorted(module.named_buffers(recurse=False)) if name in RUNNING]
 
 
 def _reads_batches(norm: torch.nn.Module) -> bool:
-    """Whether a BatchNorm layer normalises by the statistics of its batches, rather than by frozen statistics."""
+    """Whether a BatchNorm layer of torch normalises by batch statistics, rather than by frozen statistics."""
     return norm.training or getattr(norm, "running_mean", None) is None

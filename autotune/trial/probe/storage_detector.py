@@ -33,7 +33,7 @@ MANY_OBJECTS = 200_000
 SPAWN_ONLY = ("decord", "lance", "nvidia.dali", "PyNvVideoCodec")
 """Libraries whose handles do not survive a fork."""
 INSTALLED = frozenset({"site-packages", "dist-packages"})
-"""Folders of packages that others wrote."""
+"""Folders of installed packages."""
 ARCHIVES = (zipfile.ZipFile, tarfile.TarFile)
 WORKER_INFO = "get_worker_info"
 OF_POSITION = frozenset({"pread", "preadv"})
@@ -57,7 +57,7 @@ def traps_of(loader: Any, place: str) -> tuple[StorageTrap, ...]:
             continue
         if kind is not None:
             line = _line_of(holder, name)
-            owner = "self" if line else f"{type(holder).__name__}"
+            owner = "self" if line else type(holder).__name__
             shown = name if holder is None else f"{owner}.{name}"
             found.append(StorageTrap(kind=kind, name=shown, where=line or place))
     return tuple({(trap.kind, trap.where): trap for trap in found}.values())
@@ -190,7 +190,7 @@ def _line_of(holder: Any, name: str) -> str:
     except (OSError, TypeError):
         return ""
     if not is_users(source) or INSTALLED & {*Path(source).parts}:
-        return ""  # torch's Subset and torchvision's ImageFolder, for instance, hold what the script gave them.
+        return ""  # For instance torch's Subset and torchvision's ImageFolder.
     file = Path(source).name
     pattern = re.compile(rf"self\.{re.escape(name)}\s*(:[^=]*)?=[^=]")
     return next((f"{file}:{first + offset}" for offset, line in enumerate(lines) if pattern.search(line)), "")
